@@ -1,0 +1,5 @@
+"""`python -m topoadvisor`."""
+
+from topoadvisor.cli import entry_point
+
+entry_point()

@@ -1,0 +1,153 @@
+"""Advice: what every output renders. One document for one topology, sorted, the same bytes for the same snapshot."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+SCHEMA: Final = "topoadvisor.advice/1"
+
+Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+SettingClass = Literal["system", "tuning", "workaround", "diagnostic"]
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all advice types."""
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One fact a finding stands on."""
+
+    fact: str
+    value: Any
+    origin: str
+    """The source it was read from; `inferred: …` and `assumed` say so."""
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """One step of advice that is not a variable, or the variable in words."""
+
+    text: str
+    command: str | None = None
+    safety: Literal["safe", "manual"] = "manual"
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """A rule that fired, on one subject or on several that share the same message."""
+
+    id: str
+    name: str
+    severity: Severity
+    subject: str
+    """`node`, `gpu:0`, `gpu:0-gpu:1`, `nic:mlx5_0`, `pci:0000:17:00.0`, `variable:NCCL_P2P_LEVEL`."""
+    message: str
+    why: str
+    evidence: list[Evidence]
+    advice: list[Action]
+    verify: str | None = None
+    also: list[str] = []
+    """Further subjects with the same finding."""
+
+
+class AdvisedSetting(Struct, frozen=True, kw_only=True):
+    """A variable to set or to unset."""
+
+    name: str
+    action: Literal["set", "unset"]
+    setting_class: SettingClass = msgspec.field(name="class")
+    rule: str
+    reason: str
+    value: str | None = None
+    remove_when: str | None = None
+    nccl: str | None = None
+    """NCCL versions it is meant for, `>=2.21`."""
+    cost: str | None = None
+    where: str | None = None
+    """For `unset`: where the present value stands, `environment` or `/etc/nccl.conf:3`."""
+
+
+class AlreadyRight(Struct, frozen=True, kw_only=True):
+    """Something that needs no change, said out loud."""
+
+    text: str
+    rule: str | None = None
+
+
+class UnknownVerdict(Struct, frozen=True, kw_only=True):
+    """A rule that could not be decided, and what would decide it."""
+
+    rule: str
+    name: str
+    subject: str
+    missing: list[str]
+    """Facts that were not read."""
+    reason: str
+    ask: str | None = None
+    """A read-only command that would tell."""
+
+
+class Hop(Struct, frozen=True, kw_only=True):
+    a: str
+    b: str
+    link_class: str | None
+    gbps: float | None
+    path: list[str]
+
+
+class Ring(Struct, frozen=True, kw_only=True):
+    """One directed ring."""
+
+    order: list[int]
+    """GPU indexes; the last is joined to the first."""
+    gbps: float
+    """What every hop can carry at once in this ring, GB/s per direction."""
+    bottleneck: str
+    """The link that limits it, in words."""
+    hops: list[Hop]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Ring orderings for all GPUs of the machine."""
+
+    rings: list[Ring]
+    total_gbps: float | None
+    bound_gbps: float | None
+    """Upper bound that no set of rings can pass; None = not computed."""
+    optimal: bool
+    """The total meets the bound."""
+    transport: str
+    """What the hops were assumed to run over, in words: NVLink, PCIe P2P, or staged through host memory."""
+    notes: list[str] = []
+
+
+class NodeSummary(Struct, frozen=True, kw_only=True):
+    """The machine in three lines."""
+
+    gpus: str
+    interconnect: str
+    host: str
+
+
+class SourceLine(Struct, frozen=True, kw_only=True):
+    name: str
+    status: str
+    reason: str | None = None
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """Findings, settings and plan for one topology."""
+
+    schema: Literal["topoadvisor.advice/1"] = "topoadvisor.advice/1"
+    node: NodeSummary
+    findings: list[Finding]
+    settings: list[AdvisedSetting]
+    set_nothing: str | None = None
+    """Why no variable needs to be set, when none does."""
+    already_right: list[AlreadyRight]
+    unknown: list[UnknownVerdict]
+    plan: Plan | None
+    sources: list[SourceLine]
+    assumed: list[str] = []
+    notes: list[str] = []

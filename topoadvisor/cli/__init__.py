@@ -1,0 +1,113 @@
+"""The command line: one module per verb, and the only place where an error becomes a sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from topoadvisor import __version__
+from topoadvisor.errors import TopoAdvisorError
+
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+
+
+class _Interrupted(Exception):
+    """Ctrl-C, carried past the command-line library, which would make it exit code 1."""
+
+
+class _Verbs(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _Interrupted from None
+
+
+app = typer.Typer(
+    name="topoadvisor",
+    cls=_Verbs,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="See the wires, choose the settings, prove it: GPU interconnect and NCCL advice for one machine.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"topoadvisor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def _register() -> None:
+    from topoadvisor.cli import scan
+
+    app.command("scan")(scan.scan)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code; nothing but Ctrl-C twice leaves here as an exception."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    if not app.registered_commands:
+        _register()
+    try:
+        app(arguments, prog_name="topoadvisor")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+    except TopoAdvisorError as error:
+        if debug:
+            raise
+        complain(error.message, error.hint)
+        return error.exit_code
+    except _Interrupted:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) went away: what it wanted it has. Keep Python quiet at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if debug:
+            raise
+        subject = f"{error.filename}: " if error.filename else ""
+        complain(f"{subject}{error.strerror or error}")
+        return 2
+    except Exception as error:
+        if debug:
+            raise
+        complain(
+            f"internal error: {type(error).__name__}: {error}",
+            "This is a fault in topoadvisor. Please report it with the output of the same command with --debug.",
+        )
+        return INTERNAL_ERROR
+    return 0
+
+
+def complain(message: str, hint: str | None = None) -> None:
+    """One sentence on stderr, and below it what to try."""
+    print(f"topoadvisor: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def entry_point() -> NoReturn:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What every analysing verb shares: the SOURCE argument and the facts that the user supplies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from topoadvisor.snapshot import Snapshot
+
+SourceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SOURCE]",
+        help="A snapshot, a pasted `nvidia-smi topo -m`, an NCCL topology XML (a file, or - for standard input), "
+        "or fixture:NAME. Without it: this machine.",
+        show_default=False,
+    ),
+]
+AssumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="FACT=VALUE",
+        help="Supply a fact that SOURCE cannot hold, e.g. cpu.vendor=AMD; may be repeated.",
+        show_default=False,
+    ),
+]
+AssumeFileOption = Annotated[
+    Path | None,
+    typer.Option("--assume-file", metavar="FILE", help="Supply facts from a YAML mapping.", show_default=False),
+]
+TextOrJson = Literal["text", "json"]
+FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
+
+
+def load_snapshot(source: str | None, assume: list[str] | None = None, assume_file: Path | None = None) -> Snapshot:
+    """Read SOURCE, or capture this machine when there is none, and add the assumed facts.
+
+    Raises TopoAdvisorError when it cannot be read.
+    """
+    if source is None:
+        from topoadvisor import collect
+
+        snapshot = collect.capture_live()
+    else:
+        from topoadvisor.ingest import detect
+
+        snapshot = detect.read(source, stdin=sys.stdin.buffer)
+    if assume or assume_file:
+        from topoadvisor.ingest import assume as assuming
+
+        snapshot = assuming.apply(snapshot, assuming.gather(assume or [], assume_file))
+    return snapshot
+
+
+def use_color() -> bool:
+    """Whether stdout takes colour: NO_COLOR and FORCE_COLOR win over being a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def emit_text(text: str, output: Path | None = None) -> None:
+    """Write a product to stdout, or to a file in one step."""
+    if output is None or str(output) == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from topoadvisor.files import write_atomically
+
+    write_atomically(output, text)

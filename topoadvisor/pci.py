@@ -1,0 +1,35 @@
+"""PCI addresses, normalised in one place."""
+
+from __future__ import annotations
+
+import re
+
+_ADDRESS = re.compile(
+    r"^(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<bus>[0-9a-f]{1,2}):(?P<device>[0-9a-f]{1,2})(?:\.(?P<function>[0-7]))?$", re.I
+)
+
+
+def normalize(address: str) -> str:
+    """Return a PCI address as sysfs spells it: `0000:1a:00.0`, five or more domain digits only when needed.
+
+    Accepts NVML's eight-digit upper-case domain, no domain, and a missing function.
+
+    Raises ValueError when `address` is not a PCI address.
+    """
+    match = _ADDRESS.match(address.strip())
+    if match is None:
+        raise ValueError(f"not a PCI address: {address!r}")
+    domain = int(match["domain"] or "0", 16)
+    return f"{domain:04x}:{int(match['bus'], 16):02x}:{int(match['device'], 16):02x}.{match['function'] or '0'}"
+
+
+def is_placeholder(address: str) -> bool:
+    """True for the all-ones address that a hypervisor or a fabric outside the operating system shows as a peer."""
+    return set(address.lower()) <= set("f:.0") and "ff:ff" in address.lower()
+
+
+def sort_key(address: str) -> tuple[int, int, int, int]:
+    """Sort key of a normalised address, in bus order."""
+    domain, bus, rest = address.split(":")
+    device, function = rest.split(".")
+    return int(domain, 16), int(bus, 16), int(device, 16), int(function)

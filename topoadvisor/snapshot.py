@@ -1,0 +1,418 @@
+"""The snapshot: everything that was read about one machine, as one JSON document.
+
+Conventions, for every type here:
+
+* `None` means *not read*; the reason is in the source's status or in its `errors`.
+  An empty list means *read, and there are none*.
+* Bandwidth is GB/s (10⁹ bytes per second) per direction, sizes are bytes,
+  PCI addresses are as `pci.normalize` spells them.
+* GPUs are numbered in PCI bus order, as NVML and `nvidia-smi` number them (not as CUDA does).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from topoadvisor.errors import InputError
+from topoadvisor.files import write_atomically
+
+SCHEMA: Final = "topoadvisor.snapshot/1"
+
+Status = Literal["ok", "partial", "absent", "failed"]
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of all snapshot types: immutable, strict about unknown keys, silent about defaults when written."""
+
+
+class CallError(Struct, frozen=True, kw_only=True):
+    """One call that failed inside a source that went on."""
+
+    call: str
+    """What was asked, for example `nvmlDeviceGetNumaNodeId`."""
+    error: str
+    """The source's own name of the error, for example `NotSupported`."""
+    subject: str | None = None
+    """Whom it was asked about: `gpu:0`, `gpu:0>gpu:1`, `gpu:0/link:3`."""
+    code: int | None = None
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """One place that facts came from, and how asking it went."""
+
+    name: str
+    """`nvml`, `nvidia-smi topo -m`, `sysfs`, `procfs`, `dmi`, `nccl`, `environment`, `paste`, `nccl-topology-xml`, …"""
+    status: Status
+    reason: str | None = None
+    """Why it is not `ok`, in one sentence."""
+    seconds: float | None = None
+    errors: list[CallError] = []
+
+
+class RawText(Struct, frozen=True, kw_only=True):
+    """The text a source printed, kept so that a better parser can read an old capture again."""
+
+    source: str
+    text: str
+
+
+class PcieLink(Struct, frozen=True, kw_only=True):
+    """A PCIe link. `current_gen` drops while the device idles; width does not."""
+
+    current_gen: int | None = None
+    max_gen: int | None = None
+    """Highest generation that device *and* slot reach together."""
+    device_max_gen: int | None = None
+    """Highest generation the device alone reaches."""
+    current_width: int | None = None
+    max_width: int | None = None
+
+
+class NvLink(Struct, frozen=True, kw_only=True):
+    """One NVLink of one GPU."""
+
+    link: int
+    active: bool | None = None
+    generation: str | None = None
+    """`1.0`, `2.0`, `2.2`, `3.0`, `3.1`, `4.0`, `5.0`, `6.0`."""
+    raw_mbps: int | None = None
+    """Line rate per direction in MB/s as the driver states it; above payload on generations 4 and 5."""
+    remote_type: Literal["gpu", "switch", "npu"] | None = None
+    remote_address: str | None = None
+    """PCI address of the peer; None when not read or when the peer is outside this operating system."""
+    remote_hidden: bool = False
+    """The peer answered with the all-ones address: it exists, but the hypervisor or the fabric hides it."""
+
+
+class Fabric(Struct, frozen=True, kw_only=True):
+    """NVSwitch or multi-node NVLink fabric registration of one GPU."""
+
+    state: Literal["not-supported", "not-started", "in-progress", "completed"] | None = None
+    status: int | None = None
+    cluster_uuid: str | None = None
+    """None also when all zero, which is no identity."""
+    clique: int | None = None
+    health_mask: int | None = None
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """One NVIDIA GPU."""
+
+    index: int
+    name: str | None = None
+    address: str | None = None
+    uuid: str | None = None
+    pci_device: str | None = None
+    """`0x2335`."""
+    brand: str | None = None
+    compute_capability: str | None = None
+    """`9.0`."""
+    memory_bytes: int | None = None
+    bar1_bytes: int | None = None
+    pcie: PcieLink | None = None
+    numa_node: int | None = None
+    """Nearest NUMA node with CPUs; -1 when the platform says that it does not know."""
+    memory_numa_node: int | None = None
+    """NUMA node that the GPU's own memory forms (Grace, POWER9); None elsewhere."""
+    cpu_affinity: str | None = None
+    nvlinks: list[NvLink] | None = None
+    c2c_gbps: float | None = None
+    """Chip-to-chip link to the CPU, payload per direction; 0 when there is none."""
+    fabric: Fabric | None = None
+    mig: bool | None = None
+    virtualization: Literal["none", "passthrough", "vgpu", "host-vgpu", "host-vsga"] | None = None
+    performance_state: int | None = None
+    """0 (fastest) to 15; PCIe generation is not comparable above 2 or so."""
+    pcie_replays: int | None = None
+
+
+class P2p(Struct, frozen=True, kw_only=True):
+    """What the driver says about one *ordered* pair: OK, CNS, GNS, TNS, NS, DR (disabled by registry key), U."""
+
+    a: int
+    b: int
+    read: str | None = None
+    write: str | None = None
+    nvlink: str | None = None
+    atomics: str | None = None
+    pci: str | None = None
+    common_ancestor: str | None = None
+    """NVML's level, in `nvidia-smi` words: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; `X` for one board."""
+
+
+class PciDevice(Struct, frozen=True, kw_only=True):
+    """One PCI function that matters here: bridge, GPU, NIC, NVSwitch, DMA engine, storage beside them."""
+
+    address: str
+    class_code: str | None = None
+    """`0x060400`."""
+    vendor: str | None = None
+    device: str | None = None
+    parent: str | None = None
+    """Address of the bridge above; None directly below a root complex (see `root`)."""
+    root: str | None = None
+    """Root complex as sysfs names it without the prefix: `0000:16`."""
+    driver: str | None = None
+    numa_node: int | None = None
+    link_speed_gts: float | None = None
+    link_width: int | None = None
+    max_link_speed_gts: float | None = None
+    max_link_width: int | None = None
+    iommu_group: str | None = None
+    port_type: str | None = None
+    """`root-port`, `upstream`, `downstream`, `endpoint`, … when the PCIe capability could be read."""
+    acs_redirect: bool | None = None
+    """ACS request or completion redirect is switched on. Needs root; None when not readable."""
+    sriov_of: str | None = None
+    """Address of the physical function when this is a virtual one."""
+
+
+class NumaNode(Struct, frozen=True, kw_only=True):
+    id: int
+    cpus: str | None = None
+    """`0-31,64-95`; empty text when the node has no CPU."""
+    memory_bytes: int | None = None
+    distances: list[int] | None = None
+    """Firmware distances to every online node, in the order of node ids."""
+
+
+class IbPort(Struct, frozen=True, kw_only=True):
+    port: int
+    state: str | None = None
+    """`ACTIVE`, `DOWN`, `INIT`, `ARMED`."""
+    physical_state: str | None = None
+    rate_gbit: float | None = None
+    link_layer: str | None = None
+    """`InfiniBand` or `Ethernet` (RoCE)."""
+    gid_types: dict[str, str] | None = None
+    """GID index → `IB/RoCE v1` or `RoCE v2`, for the indexes in use."""
+
+
+class Nic(Struct, frozen=True, kw_only=True):
+    """One network interface or RDMA device; an RDMA device and its interface are one entry."""
+
+    name: str
+    """RDMA device name when there is one (`mlx5_0`), else the interface name (`eth0`)."""
+    interface: str | None = None
+    rdma: bool = False
+    address: str | None = None
+    driver: str | None = None
+    state: str | None = None
+    """Interface `operstate`."""
+    speed_mbit: int | None = None
+    mtu: int | None = None
+    kind: str | None = None
+    """`physical`, `bridge`, `veth`, `bond`, `loopback`, `vlan`, `tunnel`, `virtual`."""
+    ports: list[IbPort] | None = None
+    numa_node: int | None = None
+    gdr: bool | None = None
+    """GPUDirect RDMA support as an NCCL dump states it."""
+
+
+class Cpu(Struct, frozen=True, kw_only=True):
+    architecture: str | None = None
+    """`x86_64`, `aarch64`, `ppc64le`."""
+    vendor: str | None = None
+    """`Intel`, `AMD`, `Arm`, `IBM`, `Zhaoxin`, `NVIDIA`, or as read."""
+    model_name: str | None = None
+    family: int | None = None
+    model: int | None = None
+    sockets: int | None = None
+    online: str | None = None
+    """Online logical CPUs, `0-63`."""
+
+
+class IommuGroup(Struct, frozen=True, kw_only=True):
+    id: str
+    type: str | None = None
+    """`DMA`, `DMA-FQ`, `identity`, …"""
+    devices: list[str] = []
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """The machine around the GPUs."""
+
+    hostname: str | None = None
+    kernel: str | None = None
+    distribution: str | None = None
+    command_line: str | None = None
+    cpu: Cpu | None = None
+    numa_nodes: list[NumaNode] | None = None
+    dmi: dict[str, str] | None = None
+    """`sys_vendor`, `product_name`, `board_vendor`, `board_name`, `bios_version`, `chassis_asset_tag`, …"""
+    hypervisor: str | None = None
+    """`KVM`, `VMware`, `Microsoft`, `Xen`, `none`, or the text read."""
+    container: str | None = None
+    """`docker`, `podman`, `kubernetes`, `lxc`, `wsl`, `none`."""
+    iommu_groups: list[IommuGroup] | None = None
+    modules: list[str] | None = None
+    memlock_bytes: int | None = None
+    """Soft limit of locked memory; -1 = unlimited."""
+    open_files: int | None = None
+    """Soft limit of open files; -1 = unlimited."""
+    stack_bytes: int | None = None
+    shm_total_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    allowed_cpus: str | None = None
+    default_interface: str | None = None
+    """Interface of the IPv4 default route."""
+    services: dict[str, str] | None = None
+    """Service name → `active`, `inactive`, `failed`, `not-installed`; for `nvidia-fabricmanager`, `nvidia-imex`."""
+    nvswitch_control: bool | None = None
+    """`/dev/nvidia-nvswitchctl` exists: NVSwitches are driven from this operating system."""
+
+
+class Driver(Struct, frozen=True, kw_only=True):
+    version: str | None = None
+    flavour: Literal["open", "proprietary"] | None = None
+    banner: str | None = None
+    """First line of `/proc/driver/nvidia/version`."""
+    cuda: str | None = None
+    """Highest CUDA version the driver supports, `13.0`."""
+
+
+class NcclLibrary(Struct, frozen=True, kw_only=True):
+    path: str
+    version: str | None = None
+    """`2.28.9`."""
+    read_by: str | None = None
+    """How the version was read: `ncclGetVersion`, `file name`, `strings`, `package metadata`."""
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """One `NAME=VALUE` in force or waiting in a file, with where it stands. Order is precedence: first wins."""
+
+    name: str
+    value: str
+    origin: str
+    """`environment`, a file path, or `assumed`."""
+    line: int | None = None
+
+
+class DamagedCell(Struct, frozen=True, kw_only=True):
+    row: str
+    column: str
+    text: str
+    line: int
+    text_column: int
+
+
+class Matrix(Struct, frozen=True, kw_only=True):
+    """One `nvidia-smi topo -m` table as printed."""
+
+    gpus: list[str]
+    nics: list[str]
+    cells: dict[str, dict[str, str]]
+    """Row → column → relation, self cells left out."""
+    cpu_affinity: dict[str, str | None] = {}
+    """GPU → text as printed; None = the column exists and the cell is empty; `{}` = no such column."""
+    numa_affinity: dict[str, str | None] = {}
+    gpu_numa_id: dict[str, str | None] = {}
+    nic_legend: dict[str, str] = {}
+    damaged: list[DamagedCell] = []
+    first_line: int | None = None
+
+
+class Measurement(Struct, frozen=True, kw_only=True):
+    """One number measured on the live machine."""
+
+    kind: str
+    """`peer-copy`, `peer-copy-both`, …"""
+    subject: str
+    """`gpu:0>gpu:1`; for both directions at once `gpu:0<>gpu:1`."""
+    gbps: float | None = None
+    """Median GB/s; for both directions the sum."""
+    spread: float | None = None
+    """(max − min) / median over the repeats."""
+    size_bytes: int | None = None
+    repeats: int | None = None
+    peer_access: bool | None = None
+    data_ok: bool | None = None
+    outcome: Literal["ok", "wrong-data", "timeout", "crashed", "error", "skipped"] = "ok"
+    note: str | None = None
+    method: str | None = None
+    driver: str | None = None
+    date: str | None = None
+
+
+class Assumption(Struct, frozen=True, kw_only=True):
+    """A fact that the user supplied because the source cannot hold it."""
+
+    fact: str
+    value: Any
+    origin: str = "--assume"
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """Everything that was read about one machine."""
+
+    schema: Literal["topoadvisor.snapshot/1"] = "topoadvisor.snapshot/1"
+    origin: str = "live"
+    """`live`, or the kind of foreign input: `matrix`, `nccl-topology-xml`."""
+    captured_at: str | None = None
+    """UTC, ISO 8601."""
+    tool: str | None = None
+    redacted: bool = False
+    sources: list[Source] = []
+    gpus: list[Gpu] = []
+    p2p: list[P2p] | None = None
+    nics: list[Nic] | None = None
+    pci: list[PciDevice] | None = None
+    host: Host = Host()
+    driver: Driver = Driver()
+    nccl_libraries: list[NcclLibrary] | None = None
+    settings: list[Setting] | None = None
+    matrices: list[Matrix] = []
+    measurements: list[Measurement] = []
+    assumptions: list[Assumption] = []
+    raw: list[RawText] = []
+
+    def source(self, name: str) -> Source | None:
+        """The status of one source, or None when it was never asked."""
+        return next((source for source in self.sources if source.name == name), None)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The snapshot as indented JSON, the schema name first, ending in a newline."""
+    document = {"schema": snapshot.schema, **msgspec.to_builtins(snapshot)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def decode(data: bytes, *, file: str = "snapshot") -> Snapshot:
+    """Read a snapshot back.
+
+    Raises InputError with the JSON path of a wrong type or unknown key, or with line and column of broken JSON.
+    """
+    try:
+        return msgspec.json.decode(data, type=Snapshot)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"this is not a {SCHEMA} document: {error}",
+            file=file,
+            hint="Was it written by another version of topoadvisor? `topoadvisor capture` writes a fresh one.",
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        line, column = _broken_at(data, str(error))
+        raise InputError(
+            "the JSON is broken here, or ends too early",
+            file=file,
+            line=line,
+            column=column,
+            hint="The file may have been cut while it was copied; capture or copy it again.",
+        ) from None
+
+
+def _broken_at(data: bytes, message: str) -> tuple[int, int]:
+    match = re.search(r"byte (\d+)", message)
+    offset = min(int(match.group(1)), len(data)) if match else len(data)
+    before = data[:offset]
+    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1
+
+
+def save(snapshot: Snapshot, path: Path) -> None:
+    """Write a snapshot to a file in one step. Raises OSError."""
+    write_atomically(path, encode(snapshot))

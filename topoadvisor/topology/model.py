@@ -1,0 +1,76 @@
+"""What a topology is: a networkx graph, and what was derived from it about each pair.
+
+Node ids are readable: `gpu:0`, `nic:mlx5_0`, `pci:0000:17:00.0`, `switch:0` (inferred PCIe switch), `root:0000:16`,
+`numa:1`, `socket:0`, `nvswitch:0`. Node attributes: `kind` (`gpu`, `nic`, `bridge`, `root`, `numa`, `socket`,
+`nvswitch`), `label`, `inferred` (bool), and the device's own facts.
+
+Edge attributes: `kind` (`nvlink`, `c2c`, `pcie`, `host` between root complex and NUMA node, `memory` between NUMA nodes
+of one socket, `inter-socket`), `gbps` (payload GB/s per direction, None = unknown), `origin` (which source said so) and
+`inferred`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two devices and how they are joined. GPU pairs and GPU–NIC pairs; `a` before `b` in index order, GPU first."""
+
+    a: str
+    b: str
+    link_class: str | None
+    """`NV12`, `C2C`, `PIX` … `SYS`; None = not determined."""
+    pcie_class: str | None
+    """The class without NVLink: `PIX` … `SYS`; None = not determined."""
+    nvlinks: int | None
+    """Active NVLinks between the two, direct or through NVSwitches; None = not determined."""
+    through_switch: bool
+    """The NVLinks run through NVSwitches."""
+    gbps: float | None
+    """Payload GB/s per direction of the best path on paper, no contention; None = unknown."""
+    path: tuple[str, ...]
+    """Node ids of the best path, both ends included; empty = not determined."""
+    pcie_path: tuple[str, ...]
+    """Node ids of the path over PCIe, both ends included; empty = not determined."""
+    origin: str
+    """The source that was believed."""
+    inferred: bool
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Two sources that say different things about one subject. Both are kept; `believed` says which one counts."""
+
+    subject: str
+    quantity: str
+    values: tuple[tuple[str, str], ...]
+    """(source, value) in order of trust."""
+    believed: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The graph of one machine."""
+
+    graph: nx.Graph[str]
+    gpus: tuple[str, ...]
+    """GPU node ids in index order."""
+    nics: tuple[str, ...]
+    pairs: dict[tuple[str, str], Pair]
+    """Keyed (a, b) with `a` before `b`; see `pair`."""
+    disagreements: tuple[Disagreement, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What could not be built, and why, one sentence each."""
+    hidden_switches: int = 0
+    """GPUs whose NVLink peers exist but are hidden from this operating system."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def pair(self, a: str, b: str) -> Pair:
+        """The pair of two node ids in either order. Raises KeyError."""
+        return self.pairs[(a, b)] if (a, b) in self.pairs else self.pairs[(b, a)]
