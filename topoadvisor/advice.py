@@ -101,8 +101,8 @@ class Ring(Struct, frozen=True, kw_only=True):
 
     order: list[int]
     """GPU indexes; the last is joined to the first."""
-    gbps: float
-    """What every hop can carry at once in this ring, GB/s per direction."""
+    gbps: float | None
+    """What every hop can carry at once in this ring, GB/s per direction; None when no bandwidth is known."""
     bottleneck: str
     """The link that limits it, in words."""
     hops: list[Hop]

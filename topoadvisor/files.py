@@ -19,10 +19,14 @@ def shipped(kind: str) -> Path:
 def write_atomically(path: Path, data: str | bytes) -> None:
     """Write `data` to `path` in one step: readers see the old file or the new one, never a part.
 
-    A symbolic link is followed, and the mode of a file that was there is kept. Raises OSError.
+    A symbolic link is followed, and the mode of a file that was there is kept. A device or a pipe is written to, never
+    replaced. Raises OSError.
     """
     path = Path(os.path.realpath(path))
     encoded = data.encode() if isinstance(data, str) else data
+    if path.exists() and not path.is_file():
+        path.write_bytes(encoded)
+        return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:

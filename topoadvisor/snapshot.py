@@ -198,6 +198,8 @@ class Nic(Struct, frozen=True, kw_only=True):
     name: str
     """RDMA device name when there is one (`mlx5_0`), else the interface name (`eth0`)."""
     interface: str | None = None
+    interface_index: int | None = None
+    """The kernel's number of the interface; programs that list interfaces, NCCL too, see them in this order."""
     rdma: bool = False
     address: str | None = None
     driver: str | None = None
@@ -262,6 +264,8 @@ class Host(Struct, frozen=True, kw_only=True):
     """Interface of the IPv4 default route."""
     services: dict[str, str] | None = None
     """Service name → `active`, `inactive`, `failed`, `not-installed`; for `nvidia-fabricmanager`, `nvidia-imex`."""
+    topology_file: bool | None = None
+    """`/var/run/nvidia-topologyd/virtualTopology.xml`, which NCCL reads by default, exists."""
     nvswitch_control: bool | None = None
     """`/dev/nvidia-nvswitchctl` exists: NVSwitches are driven from this operating system."""
 
@@ -291,6 +295,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     origin: str
     """`environment`, a file path, or `assumed`."""
     line: int | None = None
+    managed: bool = False
+    """It stands in the block of the file that `topoadvisor emit` writes."""
 
 
 class DamagedCell(Struct, frozen=True, kw_only=True):
@@ -313,6 +319,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     numa_affinity: dict[str, str | None] = {}
     gpu_numa_id: dict[str, str | None] = {}
     nic_legend: dict[str, str] = {}
+    others: dict[str, str | None] = {}
+    """Devices of other classes (`NVMe0`) in column order, with their name from the legend."""
     damaged: list[DamagedCell] = []
     first_line: int | None = None
 

@@ -56,9 +56,16 @@ def _root(
 
 
 def _register() -> None:
-    from topoadvisor.cli import scan
+    from topoadvisor.cli import capture, emit, facts, matrix, render, rules, scan, verify
 
     app.command("scan")(scan.scan)
+    app.command("matrix")(matrix.matrix)
+    app.command("render")(render.render)
+    app.add_typer(emit.app, name="emit")
+    app.command("verify")(verify.verify)
+    app.command("capture")(capture.capture)
+    app.command("facts")(facts.facts)
+    app.add_typer(rules.app, name="rules")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

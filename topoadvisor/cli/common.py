@@ -34,6 +34,12 @@ AssumeFileOption = Annotated[
     Path | None,
     typer.Option("--assume-file", metavar="FILE", help="Supply facts from a YAML mapping.", show_default=False),
 ]
+RulesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rules", metavar="DIR", help="A folder with a site's own rules; may be repeated.", show_default=False
+    ),
+]
 TextOrJson = Literal["text", "json"]
 FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
 

@@ -1,8 +1,64 @@
 """`topoadvisor scan`."""
 
-from topoadvisor.cli.common import SourceArgument
+from __future__ import annotations
+
+import shutil
+from typing import Annotated, Literal
+
+import typer
+
+from topoadvisor.cli.common import (
+    AssumeFileOption,
+    AssumeOption,
+    FormatOption,
+    RulesOption,
+    SourceArgument,
+    emit_text,
+    load_snapshot,
+    use_color,
+)
+
+_WIDEST = 120
 
 
-def scan(source: SourceArgument = None) -> None:
-    """Say what this machine is, what is wrong, what to set and how the GPUs should form rings."""
-    print(source)
+def scan(
+    source: SourceArgument = None,
+    output_format: FormatOption = "text",
+    fail_on: Annotated[
+        Literal["error", "warning", "never"],
+        typer.Option("--fail-on", help="Exit with 1 when there is a finding of this severity or worse."),
+    ] = "error",
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+    rules: RulesOption = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Ask the preview rules too.")] = False,
+) -> None:
+    """Say what this machine is, what is wrong, what to set, and in which order its GPUs should form rings.
+
+    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 unreadable input or wrong usage, 3 no GPU was found.
+    """
+    from topoadvisor import advise
+    from topoadvisor.errors import NothingDetermined
+
+    snapshot = load_snapshot(source, assume, assume_file)
+    if not snapshot.gpus:
+        raise NothingDetermined(
+            "no NVIDIA GPU was found",
+            hint="; ".join(f"{each.name}: {each.reason}" for each in snapshot.sources if each.reason)
+            or "Give a snapshot, a pasted matrix or fixture:NAME as SOURCE.",
+        )
+    analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview)
+    if output_format == "json":
+        import msgspec
+
+        emit_text(msgspec.json.format(msgspec.json.encode(analysis.advice), indent=2).decode() + "\n")
+    else:
+        from topoadvisor.render import scan_text
+        from topoadvisor.topology import matrix
+
+        tables = matrix.of(snapshot, analysis.topology)
+        width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+        emit_text(scan_text.render(analysis.advice, tables[0] if tables else None, width=width, color=use_color()))
+    failing = {"error": ["error"], "warning": ["error", "warning"], "never": []}[fail_on]
+    if any(finding.severity in failing for finding in analysis.advice.findings):
+        raise typer.Exit(1)

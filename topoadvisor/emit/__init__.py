@@ -1,1 +1,1 @@
-
+"""Advice → configuration files."""

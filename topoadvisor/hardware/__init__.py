@@ -1,1 +1,1 @@
-
+"""What GPUs, links and CPUs are capable of."""

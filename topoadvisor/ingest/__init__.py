@@ -1,1 +1,1 @@
-
+"""Foreign files and pasted texts → Snapshot."""

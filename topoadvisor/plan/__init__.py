@@ -1,1 +1,1 @@
-
+"""What is computed from a topology: ring orders."""

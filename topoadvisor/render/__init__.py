@@ -1,1 +1,1 @@
-
+"""From a topology and its advice to what people look at: matrices, reports, pictures."""

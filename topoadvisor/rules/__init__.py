@@ -1,1 +1,1 @@
-
+"""Rules over facts: the vocabulary, the facts of one machine, the rule files and the engine."""

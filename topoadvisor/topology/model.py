@@ -4,9 +4,12 @@ Node ids are readable: `gpu:0`, `nic:mlx5_0`, `pci:0000:17:00.0`, `switch:0` (in
 `numa:1`, `socket:0`, `nvswitch:0`. Node attributes: `kind` (`gpu`, `nic`, `bridge`, `root`, `numa`, `socket`,
 `nvswitch`), `label`, `inferred` (bool), and the device's own facts.
 
-Edge attributes: `kind` (`nvlink`, `c2c`, `pcie`, `host` between root complex and NUMA node, `memory` between NUMA nodes
-of one socket, `inter-socket`), `gbps` (payload GB/s per direction, None = unknown), `origin` (which source said so) and
-`inferred`.
+Edge attributes: `kind` (`nvlink`, `c2c`, `pcie`, `host` between root complex and NUMA node, `memory` between NUMA node
+and socket, `inter-socket` between sockets, or between NUMA nodes whose sockets are not known), `gbps` (payload GB/s per
+direction, None = unknown), `origin` (which source said so) and `inferred`. `nvlink` edges have `count`, `pcie` edges
+`gen`, `width` and `internal` (inside a switch or root complex: no wire of its own), `inter-socket` edges `nccl_gbps`.
+`host` and `memory` edges are given what all ports below them carry together, so they never limit on paper.
+A `pcie` edge from a device straight to a NUMA node says that the way between is not known.
 """
 
 from __future__ import annotations
@@ -70,6 +73,8 @@ class Topology:
     hidden_switches: int = 0
     """GPUs whose NVLink peers exist but are hidden from this operating system."""
     attributes: dict[str, Any] = field(default_factory=dict)
+    """`hidden_pcie_switches` (bool): a guest cannot show the PCIe switches that its GPUs must hang on.
+    `hierarchy` (`pcie_tree.Hierarchy`): the tree above the devices, for the class of any two of them."""
 
     def pair(self, a: str, b: str) -> Pair:
         """The pair of two node ids in either order. Raises KeyError."""

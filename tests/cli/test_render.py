@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from topoadvisor.cli import render
+from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
+from topoadvisor.files import shipped
+from topoadvisor.render import picture
+from topoadvisor.snapshot import Snapshot, decode
+
+Run = Callable[..., Result]
+
+
+def _draws(picture_format: Any) -> bool:
+    try:
+        return bool(picture.draw("graph { layout=nop2 }", picture_format))
+    except TopoAdvisorError:
+        return False
+
+
+with_graphviz = pytest.mark.skipif(not _draws("svg"), reason="the Graphviz libraries want GLib and X11")
+with_font = pytest.mark.skipif(not _draws("png"), reason="no font on this machine")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The verb on the bundled machine that SOURCE names, on an empty one for `empty`."""
+
+    def load(source: str | None, *_: object) -> Snapshot:
+        if source == "empty":
+            return Snapshot()
+        return decode((shipped("fixtures") / str(source) / "snapshot.json").read_bytes())
+
+    monkeypatch.setattr(render, "load_snapshot", load)
+    app = typer.Typer()
+    app.command()(render.render)
+
+    def invoke(*arguments: str | Path) -> Result:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return invoke
+
+
+def refused(result: Result) -> TopoAdvisorError:
+    assert isinstance(result.exception, TopoAdvisorError), result
+    return result.exception
+
+
+def test_text_is_the_default(run: Run) -> None:
+    result = run("dgx-h100")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("8 × NVIDIA H100 80GB HBM3\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        pytest.param("a.svg", b"<?xml", marks=with_graphviz),
+        pytest.param("a.SVG", b"<?xml", marks=with_graphviz),
+        pytest.param("a.png", b"\x89PNG", marks=with_font),
+        pytest.param("a.pdf", b"%PDF-", marks=with_font),
+        ("a.dot", b"graph topology {"),
+        ("a.gv", b"graph topology {"),
+        ("a.txt", "2 × NVIDIA".encode()),
+        ("a", "2 × NVIDIA".encode()),
+    ],
+)
+def test_the_suffix_says_the_format(run: Run, tmp_path: Path, name: str, start: bytes) -> None:
+    assert run("2x3090-bridge", "-o", tmp_path / name).exit_code == 0
+    assert (tmp_path / name).read_bytes().startswith(start)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@with_graphviz
+def test_the_format_wins_over_the_suffix(run: Run, tmp_path: Path) -> None:
+    assert run("2x3090-bridge", "--format", "svg", "-o", tmp_path / "a.txt").exit_code == 0
+    assert (tmp_path / "a.txt").read_bytes().startswith(b"<?xml")
+
+
+@with_font
+@pytest.mark.parametrize("arguments", [("--format", "png"), ("--format", "png", "-o", "-")])
+def test_a_picture_goes_into_a_pipe(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run("2x3090-bridge", *arguments).stdout_bytes.startswith(b"\x89PNG")
+
+
+def test_a_picture_is_no_text_for_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    class System:
+        stdout: Any = Terminal()
+
+    monkeypatch.setattr(render, "sys", System)
+    error = refused(run("2x3090-bridge", "--format", "pdf"))
+    assert "terminal" in error.message
+    assert "-o topology.pdf" in (error.hint or "")
+
+
+def test_formats_that_nobody_draws_are_refused(run: Run, tmp_path: Path) -> None:
+    assert "jpg" in refused(run("2x3090-bridge", "-o", tmp_path / "a.jpg")).message
+    assert not list(tmp_path.iterdir())
+
+
+@with_graphviz
+def test_a_path_that_cannot_be_written_is_a_sentence(run: Run, tmp_path: Path) -> None:
+    for path in (tmp_path / "none" / "a.svg", tmp_path):
+        error = refused(run("2x3090-bridge", "--format", "svg", "-o", path))
+        assert isinstance(error, InputError)
+        assert error.message.startswith(f"{path}: cannot write here")
+
+
+@with_graphviz
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_a_sentence(run: Run, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "cannot write here" in refused(run("2x3090-bridge", "-o", tmp_path / "a.svg")).message
+
+
+def test_a_failure_leaves_the_old_file_alone(run: Run, tmp_path: Path) -> None:
+    old = tmp_path / "a.svg"
+    old.write_text("old")
+    assert isinstance(refused(run("empty", "-o", old)), NothingDetermined)
+    assert old.read_text() == "old"
+
+
+def test_no_gpu_is_a_sentence_and_exit_code_3(run: Run) -> None:
+    error = refused(run("empty"))
+    assert "no GPU was found" in error.message
+    assert error.exit_code == 3
+
+
+def test_the_same_source_gives_the_same_bytes(run: Run) -> None:
+    assert run("dgx-1v", "--format", "dot").stdout == run("dgx-1v", "--format", "dot").stdout

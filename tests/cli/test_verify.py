@@ -1,0 +1,120 @@
+"""`topoadvisor verify` from its options to its exit code, with a fake child in place of CUDA."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from topoadvisor import collect
+from topoadvisor.cli.verify import verify
+from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.snapshot import Driver, Gpu, P2p, PcieLink, Snapshot, decode
+from topoadvisor.verify import child
+
+CHILD = """
+import json, sys
+job = json.load(sys.stdin)
+if job["task"] == "look":
+    print(json.dumps({"look": {"cupy": "14.2.0", "runtime": "13.2", "addresses": ["0000:01:00.0", "0000:02:00.0"]}}))
+for step in job.get("steps", ()):
+    print(json.dumps({"begin": step}), flush=True)
+    gbps = [GBPS * (2 if step == "both" else 1)] * job["repeats"]
+    print(json.dumps({"copied": {"step": step, "outcome": "OUTCOME", "gbps": gbps, "size_bytes": job["size_bytes"],
+                                 "peer_access": True, "checked": "device"}}), flush=True)
+"""
+
+
+def live(n: int = 2) -> Snapshot:
+    gpus = [
+        Gpu(
+            index=i,
+            name="NVIDIA RTX 6000 Ada Generation",
+            address=f"0000:0{i + 1}:00.0",
+            pcie=PcieLink(max_gen=4, max_width=16),
+            nvlinks=[],
+        )
+        for i in range(n)
+    ]
+    p2p = [P2p(a=a, b=b, common_ancestor="PHB") for a, b in itertools.permutations(range(n), 2)]
+    return Snapshot(gpus=gpus, p2p=p2p, driver=Driver(version="580.159.04", cuda="13.0"))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A healthy machine; call it to change what its children answer."""
+
+    def child_with(gbps: float = 25.8, outcome: str = "ok", n: int = 2) -> None:
+        script = CHILD.replace("GBPS", str(gbps)).replace("OUTCOME", outcome)
+        monkeypatch.setattr(child, "command", lambda: [sys.executable, "-c", script])
+        monkeypatch.setattr(collect, "capture_live", lambda: live(n))
+
+    child_with()
+    return child_with
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(verify)
+    return CliRunner().invoke(app, arguments)
+
+
+def test_a_healthy_machine_exits_0(machine: Callable[..., None]) -> None:
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "PHB" in result.stdout
+    assert "pass" in result.stdout
+    assert "512 MiB buffers, median of 7" in result.stdout
+
+
+def test_json_is_the_only_thing_on_stdout(machine: Callable[..., None]) -> None:
+    document = json.loads(run("--format", "json", "--size", "1G", "--repeats", "9").stdout)
+    assert (document["size_bytes"], document["repeats"]) == (1 << 30, 9)
+    assert document["pairs"][0]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(("gbps", "outcome"), [(12.9, "ok"), (25.8, "wrong-data"), (25.8, "error")])
+def test_a_bad_pair_exits_1(machine: Callable[..., None], gbps: float, outcome: str) -> None:
+    machine(gbps, outcome)
+    result = run()
+    assert result.exit_code == 1
+    assert "fail" in result.stdout
+
+
+def test_saved_numbers_can_be_read_back_and_replaced(machine: Callable[..., None], tmp_path: Path) -> None:
+    path = tmp_path / "node.json"
+    assert run("--save", str(path)).exit_code == 0
+    first = decode(path.read_bytes())
+    assert [m.subject for m in first.measurements] == ["gpu:0>gpu:1", "gpu:1>gpu:0", "gpu:0<>gpu:1"]
+    assert first.measurements[0].gbps == 25.8
+    machine(26.0)
+    assert run("--save", str(path)).exit_code == 0
+    assert [m.gbps for m in decode(path.read_bytes()).measurements] == [26.0, 26.0, 52.0]
+
+
+def test_a_file_that_is_no_snapshot_of_this_machine_is_left_alone(machine: Callable[..., None], tmp_path: Path) -> None:
+    path = tmp_path / "precious.txt"
+    path.write_text("precious")
+    assert isinstance(run("--save", str(path)).exception, InputError)
+    assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_without_a_pair_nothing_can_be_measured(machine: Callable[..., None], n: int) -> None:
+    machine(n=n)
+    error = run().exception
+    assert isinstance(error, NothingDetermined)
+    assert error.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--size", "huge"), ("--size", "12"), ("--size", "-1"), ("--repeats", "1"), ("--deadline", "0")]
+)
+def test_wrong_options_exit_2(machine: Callable[..., None], arguments: tuple[str, str]) -> None:
+    assert run(*arguments).exit_code == 2

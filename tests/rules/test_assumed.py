@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.rules.facts import FactBase, Known
+from topoadvisor.snapshot import Assumption, Cpu, Gpu, Host, Nic, PciDevice
+
+Machines = Callable[..., FactBase]
+
+
+def assume(**facts: Any) -> list[Assumption]:
+    return [Assumption(fact=name, value=value) for name, value in facts.items()]
+
+
+def test_an_assumption_wins_over_what_was_read_and_is_marked(machine: Machines) -> None:
+    facts = machine(host=Host(cpu=Cpu(vendor="Intel")), assumptions=assume(**{"cpu.vendor": "AMD"}))
+    assert facts.fact("cpu.vendor") == Known("AMD", "assumed")
+
+
+def test_what_follows_from_an_assumption_says_so(machine: Machines) -> None:
+    facts = machine(assumptions=assume(**{"nccl.version": "2.28.9", "cpu.vendor": "AMD", "cpu.architecture": "x86_64"}))
+    assert facts.fact("nccl.default_p2p_level") == Known("SYS", "derived from assumed facts")
+
+
+def test_one_device_or_all_of_them(machine: Machines) -> None:
+    facts = machine(3, assumptions=assume(**{"gpu.name": "NVIDIA L40S", "gpu[1].name": "NVIDIA H200"}))
+    names = [subject.facts["gpu.name"] for subject in facts.subjects["gpu"]]
+    assert [name.value for name in names if isinstance(name, Known)] == ["NVIDIA L40S", "NVIDIA H200", "NVIDIA L40S"]
+    assert facts.subjects["gpu"][1].facts["gpu.form"] == Known("sxm", "catalogue")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("p2p.read", ["CNS", "CNS", "CNS"]),
+        ("pair.p2p.read", ["CNS", "CNS", "CNS"]),
+        ("pair[0,2].p2p.read", [None, "CNS", None]),
+        ("pair[2, 0].p2p.read", [None, "CNS", None]),
+    ],
+)
+def test_pairs(machine: Machines, name: str, expected: list[str | None]) -> None:
+    facts = machine(3, assumptions=assume(**{name: "CNS"}))
+    found = [subject.facts["pair.p2p.read"] for subject in facts.subjects["pair"]]
+    assert [fact.value if isinstance(fact, Known) else None for fact in found] == expected
+
+
+def test_nics_and_bridges(machine: Machines) -> None:
+    facts = machine(
+        nics=[Nic(name="mlx5_0", rdma=True)],
+        pci=[PciDevice(address="0000:1a:00.0", class_code="0x060400")],
+        assumptions=assume(**{"nic[mlx5_0].state": "ACTIVE", "bridge[1A:00.0].acs_redirect": True}),
+    )
+    assert facts.fact("rdma.active") == Known(["mlx5_0"], "derived from assumed facts")
+    assert facts.subjects["bridge"][0].facts["bridge.acs_redirect"] == Known(True, "assumed")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("vm.guest", "true", True),
+        ("vm.guest", False, False),
+        ("numa.count", "2", 2),
+        ("nccl.version", 2.28, "2.28"),
+        ("env.NCCL_P2P_DISABLE", 1, "1"),
+        ("env.NCCL_X", True, "true"),
+        ("gpus.compute_capability_max", "12", 12.0),
+        ("rdma.gpu_local", "mlx5_0, mlx5_1", ["mlx5_0", "mlx5_1"]),
+        ("rdma.gpu_local", ["mlx5_0"], ["mlx5_0"]),
+        ("limits.memlock_bytes", "-1", -1),
+    ],
+)
+def test_values_take_the_type_of_the_fact(machine: Machines, name: str, value: Any, expected: Any) -> None:
+    assert machine(assumptions=assume(**{name: value})).fact(name) == Known(expected, "assumed")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("cpu.vendorr", "AMD", ["no fact `cpu.vendorr`", "Did you mean `cpu.vendor`"]),
+        ("vendor", "AMD", ["no fact `vendor`", "cpu.vendor"]),
+        ("gpu[0].namex", "X", ["gpu[0].namex", "gpu.name"]),
+        ("gpu[7].name", "X", ["not here"]),
+        ("pair[0,5].p2p.read", "OK", ["not here"]),
+        ("vm.guest", "maybe", ["true or false", "vm.guest=true"]),
+        ("numa.count", "two", ["a whole number"]),
+        ("nccl.version", ["2"], ["a text"]),
+    ],
+)
+def test_a_wrong_assumption_is_one_sentence_with_a_hint(
+    machine: Machines, name: str, value: Any, words: list[str]
+) -> None:
+    with pytest.raises(TopoAdvisorError) as error:
+        machine([Gpu(index=0), Gpu(index=1)], assumptions=assume(**{name: value}))
+    said = f"{error.value.message} {error.value.hint}"
+    assert error.value.hint
+    for word in words:
+        assert word in said

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import msgspec
+
+from topoadvisor.snapshot import Gpu, Host, PciDevice, Snapshot
+from topoadvisor.topology import reconcile
+from topoadvisor.topology.graph import build
+from topoadvisor.topology.model import Disagreement
+
+
+def test_the_first_known_value_counts() -> None:
+    found: list[Disagreement] = []
+    settled = reconcile.settle("gpu:0", "thing", [("first", None), ("second", "1"), ("third", "1")], "why", found)
+    assert settled == ("1", "second")
+    assert found == []
+    settled = reconcile.settle("gpu:0", "thing", [("first", "2"), ("second", "1")], "because", found)
+    assert settled == ("2", "first")
+    assert found == [Disagreement("gpu:0", "thing", (("first", "2"), ("second", "1")), "2", "because")]
+    assert reconcile.settle("gpu:0", "thing", [("first", None)], "why", found) == (None, None)
+
+
+def flat(count: int, name: str, hypervisor: str | None) -> Snapshot:
+    pci = [PciDevice(address=f"0000:00:{slot:02x}.0", root="0000:00", numa_node=-1) for slot in range(count)]
+    gpus = [Gpu(index=index, name=name, address=device.address, nvlinks=[]) for index, device in enumerate(pci)]
+    return Snapshot(gpus=gpus, pci=pci, host=Host(hypervisor=hypervisor))
+
+
+def test_switches_are_hidden_where_the_guest_is_flat_and_the_boards_cannot_be() -> None:
+    hides = {
+        (2, "NVIDIA H200", "KVM"): True,
+        (2, "NVIDIA H200", "none"): False,
+        (2, "NVIDIA H200", None): False,
+        (4, "NVIDIA L40S", "KVM"): False,
+        (8, "NVIDIA L40S", "KVM"): True,
+        (1, "Some GPU", "KVM"): False,
+    }
+    for (count, name, hypervisor), expected in hides.items():
+        assert build(flat(count, name, hypervisor)).attributes["hidden_pcie_switches"] is expected, (count, name)
+
+
+def test_passthrough_is_a_guest_too() -> None:
+    snapshot = flat(2, "NVIDIA H200", None)
+    gpus = [msgspec.structs.replace(gpu, virtualization="passthrough") for gpu in snapshot.gpus]
+    assert reconcile.is_guest(msgspec.structs.replace(snapshot, gpus=gpus))
+
+
+def test_numa_nodes_that_differ(server: Snapshot) -> None:
+    gpus = [msgspec.structs.replace(gpu, numa_node=1 if gpu.index in (0, 4) else 0) for gpu in server.gpus]
+    topology = build(msgspec.structs.replace(server, gpus=gpus))
+    (found,) = topology.disagreements
+    assert (found.subject, found.quantity, found.believed) == ("gpu:0", "NUMA node", "0")
+    assert found.values == (("sysfs", "0"), ("nvml", "1"))

@@ -1,0 +1,332 @@
+"""Topology, facts, rules and plan → advice: the one function that every output stands on."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from topoadvisor.advice import (
+    SEVERITIES,
+    Action,
+    Advice,
+    AdvisedSetting,
+    AlreadyRight,
+    Finding,
+    NodeSummary,
+    Plan,
+    SourceLine,
+    UnknownVerdict,
+)
+from topoadvisor.nccl import model
+from topoadvisor.nccl.levels import NcclPath, parse_int
+from topoadvisor.plan import rings
+from topoadvisor.rules import engine, facts, load
+from topoadvisor.rules.engine import Claim, Outcome
+from topoadvisor.rules.facts import FactBase, Known
+from topoadvisor.snapshot import Gpu, Snapshot
+from topoadvisor.topology import graph
+from topoadvisor.topology.model import Topology
+
+_NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
+"""What board makers leave in the firmware where a product name belongs."""
+
+_NO_SETTINGS = (
+    "NCCL's variables were not read, so rules about leftovers among them had nothing to look at. "
+    "`topoadvisor capture` reads them on the machine; --assume env.NAME=VALUE supplies them here."
+)
+
+_DEVICE_NAMES = re.compile(r"\b(GPU\d+|NIC\d+|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One machine, understood."""
+
+    topology: Topology
+    facts: FactBase
+    advice: Advice
+
+
+def analyse(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Analysis:
+    """Build the topology, gather the facts, ask the rules and plan the rings.
+
+    `rule_directories` hold a site's own rules, beside those that ship. Raises TopoAdvisorError for faulty rules and
+    for assumptions that name no fact.
+    """
+    topology = graph.build(snapshot)
+    base = facts.gather(snapshot, topology)
+    outcomes = engine.evaluate(load.load(rule_directories), base, preview=preview)
+    return Analysis(topology, base, _advice(snapshot, topology, base, outcomes))
+
+
+def advise(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Advice:
+    """The advice of `analyse` alone."""
+    return analyse(snapshot, rule_directories=rule_directories, preview=preview).advice
+
+
+def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: list[Outcome]) -> Advice:
+    conflicts = engine.conflicts(outcomes)
+    disputed = {conflict.variable for conflict in conflicts}
+    wanted = [claim for claim in engine.claims(outcomes) if claim.variable not in disputed]
+    settings, right = _settings(wanted, snapshot)
+    rights = [*right, *_rights(outcomes)]
+    return Advice(
+        node=_summary(snapshot, topology, base),
+        findings=_findings(outcomes, base),
+        settings=settings,
+        set_nothing=None if any(setting.action == "set" for setting in settings) else _why_nothing(base),
+        already_right=rights,
+        unknown=_unknown(outcomes),
+        plan=_plan(topology, base, settings),
+        sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
+        assumed=[f"{each.fact} = {each.value}" for each in snapshot.assumptions],
+        notes=[
+            *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
+            *(
+                f"Sources disagree on {each.subject} {each.quantity}: {_sides(each.values)}; {each.why}"
+                for each in topology.disagreements
+            ),
+            *topology.notes,
+            *([_NO_SETTINGS] if snapshot.settings is None else []),
+        ],
+    )
+
+
+def _sides(values: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{source} says {value}" for source, value in values)
+
+
+def _plan(topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]) -> Plan | None:
+    """The rings of the machine as it should be: without variables that are to be unset."""
+    unset = {setting.name for setting in settings if setting.action == "unset"}
+    leftover = sorted(unset & {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE"})
+    plan = rings.plan(topology, _transports(base, unset))
+    if plan is None or not leftover or _transports(base, set()) == _transports(base, unset):
+        return plan
+    note = f"This is the machine without {' and '.join(leftover)}; as it stands, NCCL does not run these rings."
+    return msgspec.structs.replace(plan, notes=[*plan.notes, note])
+
+
+def _transports(base: FactBase, unset: Set[str]) -> dict[tuple[str, str], str | None]:
+    """GPU pair → the transport that NCCL would use once `unset` is gone; None where that is not known."""
+    level = _value(
+        base, "nccl.default_p2p_level" if unset & {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"} else "nccl.p2p_level"
+    )
+    shm = "" if "NCCL_SHM_DISABLE" in unset else _value(base, "env.NCCL_SHM_DISABLE")
+    chosen: dict[tuple[str, str], str | None] = {}
+    for subject in base.subjects["pair"]:
+        a, b = subject.id.split("-")
+        path, granted = (subject.facts[name] for name in ("pair.nccl_path", "pair.p2p.ok"))
+        chosen[(a, b)] = model.transport(
+            path=NcclPath[path.value] if isinstance(path, Known) else None,
+            p2p_ok=granted.value if isinstance(granted, Known) else None,
+            level=NcclPath[level] if level else None,
+            shm_disabled=None if shm is None else parse_int(shm) == 1,
+        ).kind
+    return chosen
+
+
+def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
+    """Rules that fired, worst first; the same sentence about several devices is one finding."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.verdict == "fires":
+            # A rule says the same of two devices when its sentences differ only in the devices' names.
+            sentence = _DEVICE_NAMES.sub("*", outcome.title)
+            groups.setdefault((outcome.rule.id, sentence), []).append(outcome)
+    found = [_finding(group, base) for group in groups.values()]
+    return sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), finding.id))
+
+
+def _finding(group: list[Outcome], base: FactBase) -> Finding:
+    first = group[0]
+    subject = next(each for each in base.subjects[first.rule.subject] if each.id == first.subject)
+    return Finding(
+        id=first.rule.id,
+        name=first.rule.name,
+        severity=first.rule.severity,
+        subject=first.subject,
+        message=first.title,
+        why=" ".join(engine.render(first.rule.why, base, subject).split()),
+        evidence=list(first.evidence),
+        advice=[
+            Action(text=entry.action, command=entry.command, safety=entry.safety)
+            for entry in first.advice
+            if entry.action is not None
+        ],
+        verify=first.rule.verify,
+        also=[outcome.subject for outcome in group[1:]],
+    )
+
+
+def _settings(wanted: Iterable[Claim], snapshot: Snapshot) -> tuple[list[AdvisedSetting], list[AlreadyRight]]:
+    """What to set and unset, once per variable, and what is in force already."""
+    advised: dict[str, AdvisedSetting] = {}
+    right: list[AlreadyRight] = []
+    for claim in wanted:
+        entry = claim.entry
+        if claim.variable in advised:
+            continue
+        present = next((each for each in snapshot.settings or [] if each.name == claim.variable), None)
+        if claim.value is not None and present is not None and present.value == claim.value:
+            right.append(AlreadyRight(text=f"{claim.variable}={claim.value} is set already.", rule=claim.rule))
+            continue
+        advised[claim.variable] = AdvisedSetting(
+            name=claim.variable,
+            action="unset" if claim.value is None else "set",
+            setting_class=entry.setting_class or "system",
+            rule=claim.rule,
+            reason=entry.reason or "",
+            value=claim.value,
+            remove_when=entry.remove_when,
+            nccl=entry.nccl,
+            cost=entry.cost,
+            where=_where(present) if claim.value is None and present is not None else None,
+        )
+    return [advised[name] for name in sorted(advised)], right
+
+
+def _where(setting: Any) -> str:
+    return setting.origin if setting.line is None else f"{setting.origin}:{setting.line}"
+
+
+def _rights(outcomes: Sequence[Outcome]) -> Iterator[AlreadyRight]:
+    """Sentences of rules that are quiet on every subject they apply to."""
+    by_rule: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_rule.setdefault(outcome.rule.id, []).append(outcome)
+    for rule, group in by_rule.items():
+        applicable = [outcome for outcome in group if outcome.verdict != "not-applicable"]
+        if applicable and all(outcome.verdict == "quiet" for outcome in applicable) and applicable[0].right:
+            yield AlreadyRight(text=applicable[0].right, rule=rule)
+
+
+def _unknown(outcomes: Iterable[Outcome]) -> list[UnknownVerdict]:
+    """Rules that could not be decided, once per rule and reason."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.verdict == "unknown":
+            groups.setdefault((outcome.rule.id, outcome.reason), []).append(outcome)
+    return [
+        UnknownVerdict(
+            rule=group[0].rule.id,
+            name=group[0].rule.name,
+            subject=group[0].subject if len(group) == 1 else f"{group[0].subject} and {len(group) - 1} more",
+            missing=sorted({missing.fact for outcome in group for missing in outcome.missing}),
+            reason="; ".join(dict.fromkeys(missing.reason for missing in group[0].missing)) or group[0].reason,
+            ask=group[0].ask,
+        )
+        for group in groups.values()
+    ]
+
+
+def _why_nothing(base: FactBase) -> str:
+    """Why no variable needs to be set here, in words that stand on facts."""
+    version = _value(base, "nccl.version")
+    nccl = f"NCCL {version}" if version else "NCCL"
+    if _value(base, "gpus.count") == 1:
+        return "One GPU has no peer to talk to on this machine."
+    if _value(base, "nvlink.full_mesh"):
+        reason = f"Every pair of GPUs has NVLink, and {nccl} uses it without being told."
+    elif _value(base, "nvlink.any"):
+        reason = f"{nccl} uses the NVLinks that are there, and shared memory or P2P where there is none, by itself."
+    elif _value(base, "p2p.none_ok"):
+        reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself."
+    elif _value(base, "p2p.all_ok") and (level := _value(base, "nccl.default_p2p_level")):
+        beyond = _value(base, "gpus.beyond_level")
+        rest = f"; it stages the other {beyond} pairs through shared memory" if beyond else ""
+        reason = f"{nccl} uses P2P up to {level} on this machine by default{rest}."
+    else:
+        return "Nothing that was read asks for a variable, but not everything was read."
+    if local := _value(base, "rdma.gpu_local"):
+        reason += f" It finds the {len(local)} RDMA ports next to the GPUs by distance and speed."
+    return reason
+
+
+def _value(base: FactBase, name: str) -> Any:
+    fact = base.fact(name)
+    return fact.value if isinstance(fact, Known) else None
+
+
+def _summary(snapshot: Snapshot, topology: Topology, base: FactBase) -> NodeSummary:
+    return NodeSummary(
+        gpus=" · ".join(_gpu_line(snapshot, base)),
+        interconnect=" · ".join(_interconnect_line(topology, base)),
+        host=" · ".join(_host_line(snapshot, base)),
+    )
+
+
+def _gpu_line(snapshot: Snapshot, base: FactBase) -> Iterator[str]:
+    if not snapshot.gpus:
+        yield "no NVIDIA GPU"
+    for name, count in Counter(map(_model, snapshot.gpus)).items():
+        yield f"{count} × {name}"
+    driver, flavour = _value(base, "driver.version"), _value(base, "driver.flavour")
+    yield f"driver {driver}" + (f" ({flavour} kernel module)" if flavour else "") if driver else "driver not read"
+    version = _value(base, "nccl.version")
+    yield f"NCCL {version}" if version else "NCCL not found" if snapshot.nccl_libraries == [] else "NCCL not read"
+
+
+def _model(gpu: Gpu) -> str:
+    return gpu.name or "GPU (model not read)"
+
+
+def _interconnect_line(topology: Topology, base: FactBase) -> Iterator[str]:
+    if len(topology.gpus) < 2:
+        yield "no second GPU to be joined to"
+        return
+    if _value(base, "nvlink.any"):
+        through = _through(topology, base) if _value(base, "nvlink.switch") else ""
+        yield f"NVLink: {_told(base, 'nvlink.summary', 'up')}{through}"
+    classes = Counter(
+        pair.pcie_class for (_, b), pair in topology.pairs.items() if b.startswith("gpu:") and pair.pcie_class
+    )
+    if classes:
+        order = ("PIX", "PXB", "PHB", "NODE", "SYS")
+        shown = sorted(classes, key=lambda name: order.index(name) if name in order else len(order))
+        counted = (f"{classes[name]} pair{'s' if classes[name] > 1 else ''} {name}" for name in shown)
+        yield "PCIe: " + ", ".join(counted)
+    yield f"P2P: {_told(base, 'p2p.summary', 'not read')}"
+
+
+def _through(topology: Topology, base: FactBase) -> str:
+    if _value(base, "nvlink.hidden_switch"):
+        return " through NVSwitches outside this machine's view"
+    switches = [data for _, data in topology.graph.nodes(data=True) if data["kind"] == "nvswitch"]
+    return " through NVSwitches" + (" (inferred)" if all(data["inferred"] for data in switches) else "")
+
+
+def _told(base: FactBase, name: str, otherwise: str) -> str:
+    return f"{_value(base, name) or otherwise}{_inferred(base, name)}"
+
+
+def _inferred(base: FactBase, name: str) -> str:
+    fact = base.fact(name)
+    return " (inferred)" if isinstance(fact, Known) and fact.origin.startswith("inferred") else ""
+
+
+def _host_line(snapshot: Snapshot, base: FactBase) -> Iterator[str]:
+    host = snapshot.host
+    names = dict.fromkeys(filter(None, (_value(base, "platform.vendor"), _value(base, "platform.product"))))
+    if known := [name for name in names if name not in _NO_PRODUCT]:
+        yield " ".join(known)
+    cpu = _value(base, "cpu.model_name") or _value(base, "cpu.vendor")
+    sockets = _value(base, "cpu.sockets")
+    yield (f"{sockets} × {cpu}" if sockets else str(cpu)) if cpu else "CPU not read"
+    if with_cpus := [node for node in host.numa_nodes or [] if node.cpus]:
+        yield f"{len(with_cpus)} NUMA node{'s' if len(with_cpus) > 1 else ''}"
+    guest = _value(base, "vm.guest")
+    if guest:
+        yield f"guest of {_value(base, 'vm.hypervisor') or 'a hypervisor'}"
+    elif guest is False:
+        yield "bare metal"
+    if _value(base, "container.any"):
+        yield f"in a {_value(base, 'container.kind')} container"
+    if active := _value(base, "rdma.active"):
+        yield f"{len(active)} active RDMA port{'s' if len(active) > 1 else ''}"

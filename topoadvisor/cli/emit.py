@@ -1,0 +1,159 @@
+"""`topoadvisor emit`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from topoadvisor.cli.common import (
+    AssumeFileOption,
+    AssumeOption,
+    RulesOption,
+    SourceArgument,
+    emit_text,
+    load_snapshot,
+)
+
+if TYPE_CHECKING:
+    from topoadvisor.advice import Advice
+    from topoadvisor.snapshot import Snapshot
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Write the advised settings as configuration.")
+
+WriteOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--write",
+        metavar="PATH",
+        help="Put the settings into this file, in a block of their own; all other lines stay, and the file as it was "
+        "is kept as PATH.topoadvisor.bak.",
+        show_default=False,
+    ),
+]
+DiffOption = Annotated[bool, typer.Option("--diff", help="Show what --write would change, and write nothing.")]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include",
+        metavar="CLASSES",
+        help="Further classes of settings: tuning, workaround, or both with a comma. Otherwise only system settings.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("nccl-conf")
+def nccl_conf(
+    source: SourceArgument = None,
+    write: WriteOption = None,
+    diff: DiffOption = False,
+    include: IncludeOption = None,
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+    rules: RulesOption = None,
+) -> None:
+    """Write the settings as NCCL's configuration file. --diff compares with /etc/nccl.conf, or with PATH."""
+    from topoadvisor.emit import nccl_conf as emitter
+    from topoadvisor.emit import selection as selecting
+    from topoadvisor.emit import target
+
+    classes = selecting.parse_classes(include or [])
+    snapshot, advice = _advise(load_snapshot(source, assume, assume_file), rules)
+    version = selecting.nccl_version(snapshot)
+    block = emitter.render(advice, classes, version)
+    selection = selecting.select(advice, classes, version)
+    path = _target(write)
+    if path is None and diff:
+        path = Path(emitter.SYSTEM_FILE)
+    if path is None:
+        emit_text(block)
+        _say(emitter.removals(selection, file=None))
+        return
+    before = target.read(path)
+    after = emitter.merge(before or "", block, file=str(path))
+    _deliver(path, before, after, diff=diff)
+    now = before if diff else after
+    _say(emitter.remarks(selection, now or "", file=str(path), nccl_version=version))
+    _say(emitter.removals(selection, file=str(path)))
+    _say(emitter.overruled(selection, snapshot, file=str(path)))
+
+
+@app.command("shell")
+def shell(
+    source: SourceArgument = None,
+    write: WriteOption = None,
+    diff: DiffOption = False,
+    include: IncludeOption = None,
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+    rules: RulesOption = None,
+) -> None:
+    """Write the settings as shell lines: export what to set, unset what to remove. --diff needs --write."""
+    from topoadvisor.emit import selection as selecting
+    from topoadvisor.emit import shell as emitter
+    from topoadvisor.emit import target
+    from topoadvisor.errors import TopoAdvisorError
+
+    classes = selecting.parse_classes(include or [])
+    path = _target(write)
+    if diff and path is None:
+        raise TopoAdvisorError(
+            "there is no script to compare with", hint="Name it with --write; --diff then writes nothing."
+        )
+    snapshot, advice = _advise(load_snapshot(source, assume, assume_file), rules)
+    block = emitter.render(advice, classes, selecting.nccl_version(snapshot))
+    if path is None:
+        emit_text(block)
+        return
+    before = target.read(path)
+    _deliver(path, before, emitter.merge(before or "", block, file=str(path)), diff=diff)
+
+
+def _advise(snapshot: Snapshot, rules: list[Path] | None) -> tuple[Snapshot, Advice]:
+    """Advice for the machine as it is without what was written before. Raises NothingDetermined without a GPU."""
+    from topoadvisor.advise import advise
+    from topoadvisor.emit.nccl_conf import without_own_lines
+    from topoadvisor.errors import NothingDetermined
+
+    if not snapshot.gpus:
+        raise NothingDetermined(
+            "no NVIDIA GPU was found, so there is no telling what to set",
+            hint="Give a snapshot, a pasted matrix or fixture:NAME as SOURCE; `topoadvisor scan` says what was asked.",
+        )
+    snapshot = without_own_lines(snapshot)
+    return snapshot, advise(snapshot, rule_directories=rules or ())
+
+
+def _target(write: Path | None) -> Path | None:
+    return None if write is None or str(write) == "-" else write
+
+
+def _deliver(path: Path, before: str | None, after: str, *, diff: bool) -> None:
+    """Show the change, on stdout when it is what was asked for, and write it unless it was."""
+    from topoadvisor.emit import target
+
+    change = target.difference(before, after, path)
+    if diff:
+        emit_text(change)
+    else:
+        sys.stderr.write(change)
+    if not change:
+        _say([f"{path} is already so"])
+        return
+    if diff:
+        return
+    backup = target.write(path, after, before=before)
+    if backup is None:
+        _say([f"{path} was created"])
+    else:
+        _say([f"{path} was written; what it held before is in {backup}"])
+
+
+def _say(sentences: list[str]) -> None:
+    for sentence in sentences:
+        # Lines of a file are quoted here, and a terminal acts on control characters.
+        shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
+        print(shown, file=sys.stderr)

@@ -1,0 +1,40 @@
+"""`topoadvisor facts`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from topoadvisor.cli.common import (
+    AssumeFileOption,
+    AssumeOption,
+    FormatOption,
+    SourceArgument,
+    emit_text,
+    load_snapshot,
+)
+
+
+def facts(
+    source: SourceArgument = None,
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+    prefix: Annotated[
+        str, typer.Option("--filter", metavar="PREFIX", help="Only facts whose name starts so.", show_default=False)
+    ] = "",
+    format: FormatOption = "text",
+) -> None:
+    """Show every fact that a rule could read: its value and where it is from, or why it is not known."""
+    from topoadvisor.rules import fact_list
+    from topoadvisor.rules.facts import gather
+    from topoadvisor.topology import graph
+
+    snapshot = load_snapshot(source, assume, assume_file)
+    rows = fact_list.select(gather(snapshot, graph.build(snapshot)), prefix)
+    if format == "json":
+        import msgspec
+
+        emit_text(msgspec.json.format(msgspec.json.encode(fact_list.document(rows)), indent=1).decode() + "\n")
+    else:
+        emit_text(fact_list.table(rows))

@@ -1,0 +1,34 @@
+"""`topoadvisor matrix`."""
+
+from topoadvisor.cli.common import (
+    AssumeFileOption,
+    AssumeOption,
+    FormatOption,
+    SourceArgument,
+    emit_text,
+    load_snapshot,
+)
+
+
+def matrix(
+    source: SourceArgument = None,
+    format: FormatOption = "text",
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+) -> None:
+    """Print how every two devices are joined, in the layout of `nvidia-smi topo -m`.
+
+    The text can be read back: `topoadvisor matrix X | topoadvisor matrix -` changes nothing.
+    """
+    import json
+
+    from topoadvisor.render import matrix as render
+    from topoadvisor.topology import graph
+    from topoadvisor.topology import matrix as pairs
+
+    snapshot = load_snapshot(source, assume, assume_file)
+    matrices = pairs.of(snapshot, graph.build(snapshot))
+    if format == "json":
+        emit_text(json.dumps(render.document(matrices), indent=1) + "\n")
+    else:
+        emit_text(render.text(matrices))

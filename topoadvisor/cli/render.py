@@ -1,0 +1,102 @@
+"""`topoadvisor render`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from topoadvisor.cli.common import (
+    AssumeFileOption,
+    AssumeOption,
+    RulesOption,
+    SourceArgument,
+    load_snapshot,
+)
+
+if TYPE_CHECKING:
+    from topoadvisor.render.schematic import Schematic
+
+Format = Literal["text", "dot", "svg", "png", "pdf"]
+_SUFFIXES: dict[str, Format] = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"}
+_OTHER_PICTURES = frozenset({".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ps", ".eps", ".html"})
+
+
+def render(
+    source: SourceArgument = None,
+    format: Annotated[
+        Format | None,
+        typer.Option("--format", help="Default: by the suffix of -o, else text.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Where to write; - is standard output.", show_default=False
+        ),
+    ] = None,
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+    rules: RulesOption = None,
+) -> None:
+    """Draw the machine: sockets, NUMA nodes, PCIe switches, GPUs, NICs, NVLink, and the findings on them.
+
+    Needs no Graphviz on the system. What was inferred is dashed, what is broken or degraded is red.
+    """
+    from topoadvisor import advise
+    from topoadvisor.errors import InputError
+    from topoadvisor.render import outline
+
+    to_file = output is not None and str(output) != "-"
+    wanted = format or _format_of(output)
+    if wanted in ("png", "pdf") and not to_file and sys.stdout.isatty():
+        raise InputError(
+            f"a {wanted.upper()} is no text for a terminal",
+            hint=f"Write it to a file: -o topology.{wanted}, or into a pipe.",
+        )
+    snapshot = load_snapshot(source, assume, assume_file)
+    analysis = advise.analyse(snapshot, rule_directories=rules or ())
+    data = _rendered(outline.outline(snapshot, analysis.topology, analysis.advice), wanted)
+    if output is not None and to_file:
+        _write(output, data)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _format_of(output: Path | None) -> Format:
+    from topoadvisor.errors import InputError
+
+    suffix = output.suffix.lower() if output is not None else ""
+    if suffix in _OTHER_PICTURES:
+        raise InputError(
+            f"cannot write the format {suffix[1:]}", hint="Use .svg, .png, .pdf, .dot or .txt, or --format."
+        )
+    return _SUFFIXES.get(suffix, "text")
+
+
+def _rendered(schematic: Schematic, wanted: Format) -> bytes:
+    if wanted == "text":
+        from topoadvisor.render import topology_text
+
+        return topology_text.render(schematic).encode()
+    from topoadvisor.render import dot, picture
+
+    drawing = dot.source(schematic)
+    return drawing.encode() if wanted == "dot" else picture.draw(drawing, wanted)
+
+
+def _write(output: Path, data: bytes) -> None:
+    from topoadvisor.errors import InputError
+    from topoadvisor.files import write_atomically
+
+    try:
+        write_atomically(output, data)
+    except OSError as error:
+        raise InputError(
+            f"cannot write here: {error.strerror or error}",
+            file=str(output),
+            hint="Give a file in a folder that exists and that you may write to.",
+        ) from None

@@ -1,0 +1,75 @@
+"""`topoadvisor verify`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topoadvisor.cli.common import FormatOption, emit_text
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,12})([KMG]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
+    size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
+    if not 4096 <= size <= 1 << 40:
+        raise typer.BadParameter(f"{text!r} is no size from 4K to 1024G; write 512M or 1G, in powers of 1024")
+    return size
+
+
+def verify(
+    size: Annotated[
+        int, typer.Option("--size", metavar="BYTES", parser=_size, help="Buffer of one copy, K, M or G allowed.")
+    ] = "512M",  # type: ignore[assignment]  # typer parses the default too
+    repeats: Annotated[int, typer.Option("--repeats", min=5, max=1000, help="Timed and checked batches.")] = 7,
+    deadline: Annotated[
+        float, typer.Option("--deadline", min=1, metavar="SECONDS", help="For one direction of one pair.")
+    ] = 60,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Save the numbers into a snapshot: this one when it is of this machine, else a new one.",
+            show_default=False,
+        ),
+    ] = None,
+    format: FormatOption = "text",
+) -> None:
+    """Measure peer copies between all GPUs of this machine, check their data, and say which pairs are slow and why.
+
+    Every pair runs in a process of its own, one way, the other way, and both at once; one that hangs is ended at its
+    deadline. Needs CuPy. Exit code: 0 nothing failed, 1 a pair failed, 3 nothing could be measured.
+    """
+    import os
+    from datetime import UTC, datetime
+
+    from topoadvisor import collect, snapshot
+    from topoadvisor.topology import graph
+    from topoadvisor.verify import child, report, run
+
+    live = collect.capture_live()
+    base = run.base_for(save, live) if save else live
+    found = run.verify(
+        live,
+        graph.build(live),
+        run.Options(size_bytes=size, repeats=repeats, deadline_s=deadline),
+        converse=child.converse_with(child.command(), child.environment(os.environ)),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        progress=_progress,
+    )
+    emit_text(report.to_json(found) if format == "json" else report.to_text(found))
+    if save and found.measurements:
+        snapshot.save(run.with_measurements(base, found.measurements), save)
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"topoadvisor: {text}", file=sys.stderr)

@@ -1,0 +1,490 @@
+"""NVML, asked in a process of its own through one guarded door.
+
+A call into the driver may never return, or may take the process with it. So a worker (`python -m
+topoadvisor.collect.nvml`) asks, prints one JSON `Piece` a line, and can be killed: what it had said by then is kept.
+Only functions that read are called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from topoadvisor import pci
+from topoadvisor.snapshot import CallError, Driver, Fabric, Gpu, NvLink, P2p, PcieLink, Source, Struct
+
+NAME: Final = "nvml"
+
+# Own numbers throughout: pynvml's names for them come and go with its releases, and NVML_P2P_CAPS_INDEX_READ is a tuple
+# in every one (nvidia-ml-py 11.450 to 13.615).
+_P2P_CAPABILITIES: Final = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3, "pci": 4}
+_P2P_STATUS: Final = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS", 6: "U"}
+_ANCESTORS: Final = {0: "X", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+_NVLINK_VERSIONS: Final = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
+_REMOTE_TYPES: Final[dict[int, Any]] = {0: "gpu", 1: "npu", 2: "switch"}
+_FABRIC_STATES: Final[dict[int, Any]] = {0: "not-supported", 1: "not-started", 2: "in-progress", 3: "completed"}
+_VIRTUALIZATION: Final[dict[int, Any]] = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
+_BRANDS: Final = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "GRID",
+    5: "GeForce",
+    6: "Titan",
+    7: "NVIDIA Virtual Applications",
+    8: "NVIDIA Virtual PC",
+    9: "NVIDIA Virtual Compute Server",
+    10: "NVIDIA RTX Virtual Workstation",
+    11: "NVIDIA Cloud Gaming",
+    12: "Quadro RTX",
+    13: "NVIDIA RTX",
+    14: "NVIDIA",
+    15: "GeForce RTX",
+    16: "Titan RTX",
+}
+_FIELD_NVLINK_SPEED: Final = 164
+_FIELDS_NVLINK_SPEED_OLD: Final = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
+"""One per link, for drivers before 520."""
+_FIELD_C2C_COUNT, _FIELD_C2C_STATUS, _FIELD_C2C_BANDWIDTH = 170, 171, 172
+_VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_FABRIC_V2: Final = 0x02000024
+_SCOPE_NODE: Final = 0
+_MAX_LINKS: Final = 64
+"""Our own cap: NVML_NVLINK_MAX_LINKS is a property of the pynvml release, not of the GPU."""
+_ALL_ONES: Final = 0xFFFFFFFF
+_NO_SUCH_LINK: Final = {"InvalidArgument", "NotSupported"}
+_FEATURE_ABSENT: Final = {"NotSupported", "FunctionNotFound", "AttributeError"}
+"""Answers that say "this GPU, driver or pynvml has no such thing": they do not make the source incomplete."""
+_LOST: Final = "GpuIsLost"
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """One line that the worker prints; one member is set."""
+
+    asking: str | None = None
+    """The subject that is asked about next; what a hung call is blamed on."""
+    count: int | None = None
+    driver: Driver | None = None
+    gpu: Gpu | None = None
+    p2p: P2p | None = None
+    error: CallError | None = None
+    end: Source | None = None
+
+
+Emit = Callable[[Piece], None]
+
+
+class _FabricInfo(ctypes.Structure):
+    """`nvmlGpuFabricInfo_v2_t`, 36 bytes. pynvml's own layout is wrong in most of its releases."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("cluster_uuid", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_uint32),
+        ("clique", ctypes.c_uint32),
+        ("state", ctypes.c_uint32),
+        ("health_mask", ctypes.c_uint32),
+    )
+
+
+@dataclass
+class Door:
+    """The only way to NVML: a query that fails is noted and answers None."""
+
+    nvml: Any
+    emit: Emit
+    last_error: str | None = None
+    """Name of the error of the latest query; None when it succeeded."""
+    incomplete: list[CallError] = field(default_factory=list)
+    """Errors other than "there is no such thing"."""
+    lost: set[str] = field(default_factory=set)
+    """GPUs that fell off the bus."""
+
+    def ask(self, call: str, *arguments: Any, subject: str | None = None, end: Iterable[str] = ()) -> Any:
+        """Call one function. Errors named in `end` are an expected answer and are not noted."""
+        return self.guard(call, lambda: getattr(self.nvml, call)(*arguments), subject, end)
+
+    def guard(self, call: str, query: Callable[[], Any], subject: str | None = None, end: Iterable[str] = ()) -> Any:
+        """Run one query. Exception, not NVMLError: ctypes, decoding and missing names raise others."""
+        self.last_error = None
+        try:
+            return query()
+        except Exception as error:
+            name = type(error).__name__.removeprefix("NVMLError_")
+            # Never str(error): for an unknown code that calls into the library again.
+            code = getattr(error, "value", None)
+            self.last_error = name
+            if name not in end:
+                self.note(
+                    CallError(call=call, error=name, subject=subject, code=code if isinstance(code, int) else None)
+                )
+        return None
+
+    def note(self, error: CallError) -> None:
+        self.emit(Piece(error=error))
+        if error.error not in _FEATURE_ABSENT:
+            self.incomplete.append(error)
+        if error.error == _LOST and error.subject:
+            self.lost.add(error.subject.partition("/")[0])
+
+    def text(self, call: str, *arguments: Any, subject: str | None = None) -> str | None:
+        """A string answer, bytes or str; bytes that are not UTF-8 are replaced."""
+        answer = self.ask(call, *arguments, subject=subject)
+        if self.last_error == "UnicodeDecodeError":
+            # pynvml decodes in a decorator; below it are the bytes (driver 555 on WSL2 had such a name).
+            raw = getattr(getattr(self.nvml, call), "__wrapped__", None)
+            answer = self.guard(call, lambda: raw(*arguments), subject) if raw else None
+        if isinstance(answer, bytes):
+            return answer.decode(errors="replace")
+        return answer if isinstance(answer, str) else None
+
+    def fields(self, handle: Any, wanted: list[tuple[int, int]], subject: str) -> list[float | int | None]:
+        """Field values for (field, link) pairs. Each entry has a return code of its own; a failed one holds 0."""
+
+        def query() -> list[float | int | None]:
+            entries = self.nvml.nvmlDeviceGetFieldValues(handle, wanted)
+            return [
+                getattr(entry.value, _VALUE_MEMBERS[entry.valueType]) if entry.nvmlReturn == 0 else None
+                for entry in entries
+            ]
+
+        return self.guard("nvmlDeviceGetFieldValues", query, subject) or [None] * len(wanted)
+
+
+def read(nvml: Any, emit: Emit) -> None:
+    """Ask the module `nvml` (pynvml, or one like it) everything and hand each answer to `emit`; ends with `end`."""
+    started = time.monotonic()
+    door = Door(nvml, emit)
+    emit(Piece(asking="the driver"))
+    refusal = _initialise(nvml)
+    if refusal is None:
+        counted = door.guard("reading", lambda: _read_all(door))
+        door.ask("nvmlShutdown")
+        reason = _summary(door.incomplete)
+        refusal = Source(
+            name=NAME, status="ok" if reason is None else "partial" if counted else "failed", reason=reason
+        )
+    emit(Piece(end=msgspec.structs.replace(refusal, seconds=round(time.monotonic() - started, 4))))
+
+
+def _initialise(nvml: Any) -> Source | None:
+    """Start NVML; the source's final status when that fails."""
+    try:
+        nvml.nvmlInit()
+    except Exception as error:
+        name = type(error).__name__.removeprefix("NVMLError_")
+        context = error.__context__
+        code = getattr(error, "value", None)
+        status: Any = "failed"
+        match name:
+            case "LibraryNotFound" if isinstance(context, OSError) and "No such file" not in str(context):
+                reason = f"the NVML library cannot be loaded: {context}"
+            case "LibraryNotFound":
+                status, reason = (
+                    "absent",
+                    "there is no NVML library (libnvidia-ml.so.1) here: no NVIDIA driver is installed",
+                )
+            case "DriverNotLoaded":
+                reason = "the NVIDIA kernel driver is not loaded"
+            case "LibRmVersionMismatch":
+                reason = "the NVIDIA library and the loaded kernel driver have different versions; a reboot cures it"
+            case "NoPermission":
+                reason = "this user may not talk to the NVIDIA driver"
+            case _:
+                reason = f"NVML did not start: {name}" + (f" (code {code})" if isinstance(code, int) else "")
+        error_list = [CallError(call="nvmlInit", error=name, code=code if isinstance(code, int) else None)]
+        return Source(name=NAME, status=status, reason=reason, errors=error_list)
+    return None
+
+
+def _summary(errors: list[CallError]) -> str | None:
+    if not errors:
+        return None
+    first = errors[0]
+    about = f" about {first.subject}" if first.subject else ""
+    more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return f"{first.call}{about} failed ({first.error}){more}"
+
+
+def _read_all(door: Door) -> bool:
+    """Read driver, GPUs and pairs; False when not even the number of GPUs could be had."""
+    cuda = door.ask("nvmlSystemGetCudaDriverVersion")
+    version = door.text("nvmlSystemGetDriverVersion")
+    door.emit(Piece(driver=Driver(version=version, cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None)))
+    count = door.ask("nvmlDeviceGetCount")
+    if count is None:
+        return False
+    door.emit(Piece(count=count))
+    handles: dict[int, Any] = {}
+    for index in range(count):
+        subject = f"gpu:{index}"
+        door.emit(Piece(asking=subject))
+        handle = door.ask("nvmlDeviceGetHandleByIndex", index, subject=subject)
+        if handle is not None:
+            gpu = door.guard("reading", partial(_read_gpu, door, handle, index), subject)
+            door.emit(Piece(gpu=gpu or Gpu(index=index)))
+            if subject not in door.lost:
+                handles[index] = handle
+    for a, handle_a in handles.items():
+        for b, handle_b in handles.items():
+            if a != b:
+                _read_pair(door, (a, handle_a), (b, handle_b))
+    return True
+
+
+def _read_gpu(door: Door, handle: Any, index: int) -> Gpu:
+    subject = f"gpu:{index}"
+
+    def ask(call: str, *arguments: Any) -> Any:
+        return None if subject in door.lost else door.ask(call, handle, *arguments, subject=subject)
+
+    name = door.text("nvmlDeviceGetName", handle, subject=subject)
+    uuid = None if subject in door.lost else door.text("nvmlDeviceGetUUID", handle, subject=subject)
+    info = ask("nvmlDeviceGetPciInfo")
+    capability = ask("nvmlDeviceGetCudaComputeCapability")
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    bar1 = ask("nvmlDeviceGetBAR1MemoryInfo")
+    pcie = PcieLink(
+        current_gen=ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+        max_gen=ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        device_max_gen=ask("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
+        current_width=ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        max_width=ask("nvmlDeviceGetMaxPcieLinkWidth"),
+    )
+    nodes = _bits(ask("nvmlDeviceGetMemoryAffinity", 16, _SCOPE_NODE))
+    words = max(16, ((os.cpu_count() or 1) + 63) // 64)
+    cpus = _bits(ask("nvmlDeviceGetCpuAffinity", words))
+    mig = ask("nvmlDeviceGetMigMode")
+    if mig is None and door.last_error == "NotSupported":
+        mig = [0, 0]
+    state = ask("nvmlDeviceGetPerformanceState")
+    gone = subject in door.lost
+    return Gpu(
+        index=index,
+        name=name,
+        uuid=uuid,
+        address=None if info is None else _address(door, info, subject),
+        pci_device=None if info is None else f"0x{(info.pciDeviceId >> 16) & 0xFFFF:04x}",
+        brand=_BRANDS.get(ask("nvmlDeviceGetBrand")),
+        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
+        memory_bytes=None if memory is None else memory.total,
+        bar1_bytes=None if bar1 is None else bar1.bar1Total,
+        pcie=None if pcie == PcieLink() else pcie,
+        # Several nodes at once (a hypervisor that does not know) name none.
+        numa_node=nodes[0] if len(nodes) == 1 else None,
+        memory_numa_node=ask("nvmlDeviceGetNumaNodeId"),
+        cpu_affinity=_ranges(cpus) if cpus else None,
+        virtualization=_VIRTUALIZATION.get(ask("nvmlDeviceGetVirtualizationMode")),
+        performance_state=state if state is not None and 0 <= state <= 15 else None,
+        pcie_replays=ask("nvmlDeviceGetPcieReplayCounter"),
+        mig=None if mig is None else bool(mig[0]),
+        nvlinks=None if gone else _read_nvlinks(door, handle, subject),
+        c2c_gbps=None if gone else _read_c2c(door, handle, subject),
+        fabric=None if gone else _read_fabric(door, handle, subject),
+    )
+
+
+def _address(door: Door, info: Any, subject: str) -> str | None:
+    """The normalised address, from the numbers; only the function is in the text alone."""
+    if info.domain == _ALL_ONES:
+        return None
+    text = door.guard("nvmlPciInfo_t.busId", lambda: info.busId, subject)
+    text = text.decode(errors="replace") if isinstance(text, bytes) else text
+    function = text.rpartition(".")[2] if isinstance(text, str) and "." in text else "0"
+    try:
+        return pci.normalize(f"{info.domain:x}:{info.bus:x}:{info.device:x}.{function}")
+    except ValueError:
+        return None
+
+
+def _read_nvlinks(door: Door, handle: Any, subject: str) -> list[NvLink] | None:
+    """All links of a GPU: asked until NVML says that there is no such link. Empty = the GPU has none."""
+    links: list[NvLink] = []
+    for link in range(_MAX_LINKS):
+        where = f"{subject}/link:{link}"
+        end = _NO_SUCH_LINK if link else ()
+        state = door.ask("nvmlDeviceGetNvLinkState", handle, link, subject=where, end=end)
+        if door.last_error in _NO_SUCH_LINK:
+            break
+        if state is None:
+            # Neither a link nor the end of them: further numbers would be guesses.
+            if not links:
+                return None
+            break
+        links.append(_read_nvlink(door, handle, link, where, active=bool(state)))
+    speeds = _read_nvlink_speeds(door, handle, len(links), subject) if links else []
+    return [msgspec.structs.replace(link, raw_mbps=speed) for link, speed in zip(links, speeds, strict=True)]
+
+
+def _read_nvlink(door: Door, handle: Any, link: int, where: str, *, active: bool) -> NvLink:
+    version = door.ask("nvmlDeviceGetNvLinkVersion", handle, link, subject=where)
+    generation = None if version is None else _NVLINK_VERSIONS.get(version)
+    if not active:
+        return NvLink(link=link, active=False, generation=generation)
+    kind = door.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link, subject=where)
+    info = door.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link, subject=where)
+    return NvLink(
+        link=link,
+        active=True,
+        generation=generation,
+        remote_type=None if kind is None else _REMOTE_TYPES.get(kind),
+        remote_address=None if info is None else _address(door, info, where),
+        remote_hidden=info is not None and info.domain == _ALL_ONES,
+    )
+
+
+def _read_nvlink_speeds(door: Door, handle: Any, count: int, subject: str) -> list[int | None]:
+    speeds = door.fields(handle, [(_FIELD_NVLINK_SPEED, link) for link in range(count)], subject)
+    if not any(speeds):
+        old = door.fields(handle, [(number, 0) for number in _FIELDS_NVLINK_SPEED_OLD[:count]], subject)
+        speeds = [*old, *[None] * (count - len(old))]
+    return [int(speed) if speed else None for speed in speeds]
+
+
+def _read_c2c(door: Door, handle: Any, subject: str) -> float | None:
+    """GB/s per direction of all working chip-to-chip links together; 0 = there are none, None = not known."""
+    (count,) = door.fields(handle, [(_FIELD_C2C_COUNT, 0)], subject)
+    if count is None:
+        mode = door.ask("nvmlDeviceGetC2cModeInfoV", handle, subject=subject)
+        return 0.0 if mode is not None and not mode.isC2cEnabled else None
+    links = range(min(int(count), _MAX_LINKS))
+    if not links:
+        return 0.0
+    status = door.fields(handle, [(_FIELD_C2C_STATUS, link) for link in links], subject)
+    rates = door.fields(handle, [(_FIELD_C2C_BANDWIDTH, link) for link in links], subject)
+    working = [rate for up, rate in zip(status, rates, strict=True) if up]
+    # The driver states MB/s per link and direction, as NCCL's own C2C bandwidth (bw × count / 1000) takes it.
+    return None if None in (*status, *working) else round(sum(rate or 0 for rate in working) / 1000, 3)
+
+
+def _read_fabric(door: Door, handle: Any, subject: str) -> Fabric | None:
+    info = _FabricInfo(version=_FABRIC_V2)
+    door.ask("nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info), subject=subject)
+    if door.last_error is not None:
+        return None
+    uuid = bytes(info.cluster_uuid).hex()
+    return Fabric(
+        # One byte and padding in the header.
+        state=_FABRIC_STATES.get(info.state & 0xFF),
+        status=info.status,
+        cluster_uuid=f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}" if uuid.strip("0") else None,
+        clique=info.clique,
+        health_mask=info.health_mask,
+    )
+
+
+def _read_pair(door: Door, a: tuple[int, Any], b: tuple[int, Any]) -> None:
+    subject = f"gpu:{a[0]}>gpu:{b[0]}"
+    door.emit(Piece(asking=subject))
+    ancestor = door.ask("nvmlDeviceGetTopologyCommonAncestor", a[1], b[1], subject=subject)
+    status: dict[str, str | None] = {}
+    for capability, number in _P2P_CAPABILITIES.items():
+        answer = door.ask("nvmlDeviceGetP2PStatus", a[1], b[1], number, subject=subject)
+        status[capability] = None if answer is None else _P2P_STATUS.get(answer, "U")
+    door.emit(
+        Piece(p2p=P2p(a=a[0], b=b[0], common_ancestor=None if ancestor is None else _ANCESTORS.get(ancestor), **status))
+    )
+
+
+def _bits(words: Iterable[int] | None) -> list[int]:
+    """Numbers of the bits set in 64-bit words, lowest first."""
+    return (
+        []
+        if words is None
+        else [64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+    )
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`0-31,64` for ascending numbers."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the worker said."""
+
+    source: Source
+    driver: Driver
+    gpus: list[Gpu]
+    p2p: list[P2p] | None
+
+
+def gather(pieces: Iterable[Piece], *, cut: str | None = None, seconds: float | None = None) -> Reading:
+    """Put the pieces together. `cut` says why they end early, when they do."""
+    asking, count, driver, end = "the driver", 0, Driver(), None
+    gpus: dict[int, Gpu] = {}
+    pairs: list[P2p] = []
+    errors: list[CallError] = []
+    for piece in pieces:
+        asking, count, driver = piece.asking or asking, piece.count or count, piece.driver or driver
+        end = piece.end or end
+        if piece.gpu is not None:
+            gpus[piece.gpu.index] = piece.gpu
+        if piece.p2p is not None:
+            pairs.append(piece.p2p)
+        if piece.error is not None:
+            errors.append(piece.error)
+    if end is None:
+        reason = f"{cut or 'the process that asks NVML ended early'}, while asking about {asking}"
+        status: Any = "partial" if gpus else "failed"
+        end = Source(name=NAME, status=status, reason=reason, seconds=None if seconds is None else round(seconds, 4))
+    return Reading(
+        source=msgspec.structs.replace(end, errors=[*errors, *end.errors]),
+        driver=driver,
+        # A GPU that was counted and never described exists all the same.
+        gpus=[gpus.get(index) or Gpu(index=index) for index in range(count)],
+        p2p=pairs or ([] if end.status in ("ok", "partial") and count < 2 else None),
+    )
+
+
+def parse_pieces(output: bytes) -> list[Piece]:
+    """The worker's lines; one that was cut, or that something else printed, is skipped."""
+    pieces = []
+    decoder = msgspec.json.Decoder(Piece)
+    for line in output.splitlines():
+        try:
+            pieces.append(decoder.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return pieces
+
+
+def main() -> None:
+    """The worker: one JSON piece a line on standard output."""
+    # Libraries may print to descriptor 1; the pieces keep a private copy of it.
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    encoder = msgspec.json.Encoder()
+
+    def emit(piece: Piece) -> None:
+        output.write(encoder.encode(piece) + b"\n")
+
+    try:
+        # An old `pynvml` package beside nvidia-ml-py warns on import, even as an error under -W error.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pynvml
+    except ImportError:
+        emit(Piece(end=Source(name=NAME, status="absent", reason="the Python module pynvml (nvidia-ml-py) is missing")))
+        sys.exit()
+    read(pynvml, emit)
+
+
+if __name__ == "__main__":
+    main()

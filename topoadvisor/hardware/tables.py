@@ -1,0 +1,153 @@
+"""The tables of `gpus.yaml`, `links.yaml` and `cpus.yaml`, typed. Their heads say what each column means.
+
+Each is read on first use and kept. An unknown key or a wrong type raises msgspec.ValidationError.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+Form = Literal["sxm", "pcie", "soc", "mobile"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all rows."""
+
+
+class PeerCopy(Row, frozen=True, kw_only=True):
+    """Measured peer copies across sockets: share of the raw PCIe rate, and both directions / one direction."""
+
+    uni: float
+    bi_over_uni: float
+
+
+class NvlinkKind(Row, frozen=True, kw_only=True):
+    """One NVLink rate; see `links.yaml`."""
+
+    kind: str
+    generations: tuple[str, ...]
+    compute_capabilities: tuple[str, ...]
+    gbps: float
+    raw_mbps: tuple[int, ...]
+    sources: tuple[str, ...]
+    measured: tuple[str, ...] = ()
+    nccl_gbps: float | None = None
+    efficiency: float | None = None
+    efficiency_by_count: dict[int, float] = {}
+    bi_over_uni: float | None = None
+    bi_over_uni_by_count: dict[int, float] = {}
+
+
+class Chip(Row, frozen=True, kw_only=True):
+    architecture: str
+    compute_capability: str
+    sources: tuple[str, ...]
+    nvlink_generation: str | None = None
+    pcie_gen: int | None = None
+
+
+class Family(Row, frozen=True, kw_only=True):
+    family: str
+    chip: str
+    names: tuple[str, ...]
+    sources: tuple[str, ...]
+    ids: tuple[str, ...] = ()
+    form: Form | None = None
+    geforce: bool = False
+    max_nvlinks: int | None = None
+    pcie_width: int | None = None
+    p2p_over_pcie: bool | None = None
+    nvswitch: bool | None = None
+
+
+class GpuTable(Row, frozen=True, kw_only=True):
+    sources: dict[str, str]
+    chips: dict[str, Chip]
+    families: tuple[Family, ...]
+
+
+class CopyShare(Row, frozen=True, kw_only=True):
+    within: float | None = None
+    bi_within: float | None = None
+    across: float | None = None
+
+
+class PcieRow(Row, frozen=True, kw_only=True):
+    gts: float
+    raw_lane_gbps: float
+    payload_lane_gbps: float
+    sources: tuple[str, ...]
+    measured: tuple[str, ...] = ()
+    copy: CopyShare = CopyShare()
+    staged: tuple[float, float] | None = None
+
+
+class LinkTable(Row, frozen=True, kw_only=True):
+    sources: dict[str, str]
+    nvlink: tuple[NvlinkKind, ...]
+    pcie: dict[int, PcieRow]
+    judge: dict[str, float]
+
+
+class NcclRule(Row, frozen=True, kw_only=True):
+    vendor: str
+    gbps: float
+    family: int | None = None
+    model_from: int | None = None
+    p2p_overhead: float = 1.0
+
+    def fits(self, vendor: str, family: int | None, model: int | None) -> bool:
+        return (
+            vendor == self.vendor
+            and self.family in (None, family)
+            and (self.model_from is None or (model is not None and model >= self.model_from))
+        )
+
+
+class Part(Row, frozen=True, kw_only=True):
+    name: str
+    vendor: str
+    models: tuple[int, ...]
+    sources: tuple[str, ...]
+    family: int | None = None
+    inter_socket_gbps: float | None = None
+    pcie_gen: int | None = None
+    peer_copy_across: PeerCopy | None = None
+
+    def fits(self, vendor: str, family: int | None, model: int | None) -> bool:
+        return vendor == self.vendor and self.family in (None, family) and (not self.models or model in self.models)
+
+
+class CpuTable(Row, frozen=True, kw_only=True):
+    sources: dict[str, str]
+    nccl: tuple[NcclRule, ...]
+    cpus: tuple[Part, ...]
+
+
+_Table = TypeVar("_Table")
+
+
+def _read(file: str, kind: type[_Table]) -> _Table:
+    return msgspec.yaml.decode(Path(__file__).with_name(file).read_bytes(), type=kind)
+
+
+@cache
+def gpus() -> GpuTable:
+    """Chips and families of boards."""
+    return _read("gpus.yaml", GpuTable)
+
+
+@cache
+def links() -> LinkTable:
+    """NVLink and PCIe rates, and what peer copies reach."""
+    return _read("links.yaml", LinkTable)
+
+
+@cache
+def cpus() -> CpuTable:
+    """What joins the sockets of a host."""
+    return _read("cpus.yaml", CpuTable)

@@ -1,0 +1,190 @@
+"""The columns after the devices: CPU affinity, NUMA affinity, the GPU's own NUMA node.
+
+Any of the cells may be empty, and then the rest of the line moves left in a way that depends on who wrote it:
+`nvidia-smi` puts one tab after a CPU list, whatever its length, and one more in front of `N/A` and of the GPU's NUMA
+node; hands align values with their headings, or do not. With a value for every column the order decides. With fewer,
+the cells must be where one of these writers would have put them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from topoadvisor.ingest.cells import FittedRow
+from topoadvisor.ingest.lines import Line
+from topoadvisor.ingest.tables import AFFINITIES, Affinity, Header, is_affinity
+
+_TAB = 8
+
+
+def kinds(header: Header | None, rows: Sequence[FittedRow]) -> tuple[Affinity, ...]:
+    """The affinity columns of a table: those with a heading, then those that rows have without one."""
+    named = tuple(kind for kind, _ in header.affinities) if header else ()
+    width = max((len(_values(row)) for row in rows), default=0)
+    spare = AFFINITIES[max((AFFINITIES.index(kind) + 1 for kind in named), default=0) :]
+    return (*named, *spare[: max(0, width - len(named))])
+
+
+def read(
+    rows: Sequence[FittedRow], kinds: tuple[Affinity, ...], header: Header | None
+) -> dict[str, dict[Affinity, str | None]]:
+    """The affinities of GPU rows by label, as printed; None = empty cell, or the row was cut before it."""
+    if not kinds:
+        return {}
+    values = {row.row.label: _values(row)[: len(kinds)] for row in rows}
+    whole = [row for row in rows if len(values[row.row.label]) == len(kinds)]
+    headings = dict(header.affinities) if header else {}
+    every = range(len(kinds))
+    writer = _Writer(
+        kinds,
+        headings,
+        tabs=all(_fields(row) in (None, _printed(every, values[row.row.label], kinds)) for row in whole),
+        stops=all(_off_tab_stops(row, every, values[row.row.label], kinds, headings) == 0 for row in whole),
+        seen=[start for row in whole[:1] for start in _after_cells(row, values[row.row.label])],
+    )
+    return {row.row.label: _read_row(row, values[row.row.label], writer) for row in rows}
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """What the heading and the complete rows say about how the columns were written."""
+
+    kinds: tuple[Affinity, ...]
+    headings: dict[Affinity, int]
+    tabs: bool
+    """No complete row has its tabs elsewhere than `nvidia-smi` puts them."""
+    stops: bool
+    """No complete row has its values elsewhere than those tabs would put them."""
+    seen: list[int]
+    """Distances of the values of a complete row from its last cell; empty when there is none."""
+
+
+def _read_row(row: FittedRow, values: list[tuple[str, int]], writer: _Writer) -> dict[Affinity, str | None]:
+    kinds = writer.kinds
+    if row.row.grid:
+        texts = [token.text or None for token in row.rest]
+        return dict(zip(kinds, [*texts, *[None] * len(kinds)], strict=False))
+    places = range(len(kinds)) if len(values) == len(kinds) else _places(row, values, writer)
+    cells = {kinds[place]: text for place, (text, _) in zip(places, values, strict=True)}
+    return {kind: cells.get(kind) for kind in kinds}
+
+
+def _tail(row: FittedRow) -> tuple[Line, int]:
+    """Where the text after the device cells begins."""
+    if row.last is None:
+        return row.row.line, len(row.row.line.text)
+    wrapped = row.rest and row.rest[0].line is not row.last.line
+    return (row.rest[0].line, 0) if wrapped else (row.last.line, row.last.start + len(row.last.text))
+
+
+def _values(row: FittedRow) -> list[tuple[str, int]]:
+    """The cells after the devices with their places, up to the first word that cannot be one."""
+    if row.row.grid:
+        return [(token.text, token.start) for token in row.rest if is_affinity(token.text)]
+    line, start = _tail(row)
+    values: list[tuple[str, int]] = []
+    for match in re.compile(r"\S+").finditer(line.text, start):
+        text = match[0].strip("|\"'`*")
+        if values and values[-1][0].endswith(","):
+            values[-1] = (values[-1][0] + text, values[-1][1])
+        elif is_affinity(text):
+            values.append((text, match.start()))
+        elif text.strip(",;\\"):
+            break
+    return [(text.rstrip(","), place) for text, place in values]
+
+
+def _places(row: FittedRow, values: list[tuple[str, int]], writer: _Writer) -> Sequence[int]:
+    """Which columns the values stand in when there are fewer values than columns."""
+    kinds, headings = writer.kinds, writer.headings
+    ways = list(combinations(range(len(kinds)), len(values)))
+    fields = _fields(row)
+    if writer.tabs and fields is not None:
+        exact = [way for way in ways if _printed(way, values, kinds) == fields]
+        if exact:
+            return exact[0]
+    actual = [_tail(row)[0].display(place) for _, place in values]
+
+    def distance(way: Sequence[int]) -> int:
+        """How many screen columns the values are away from where this reading would have put them."""
+        distances = []
+        if writer.stops:
+            distances.append(_off_tab_stops(row, way, values, kinds, headings))
+        elif writer.seen:
+            distances.append(_apart(_after_cells(row, values), [writer.seen[place] for place in way]))
+        if not writer.seen and all(kind in headings for kind in kinds):
+            distances.append(_apart(actual, [headings[kinds[place]] for place in way]))
+        return min(distances)
+
+    return min(ways, key=distance)
+
+
+def _after_cells(row: FittedRow, values: list[tuple[str, int]]) -> list[int]:
+    """Screen columns from the row's last device cell to the values."""
+    line = _tail(row)[0]
+    begin = line.display(row.last.start) if row.last and row.last.line is line else 0
+    return [line.display(place) - begin for _, place in values]
+
+
+def _apart(actual: Sequence[int], expected: Sequence[int]) -> int:
+    return sum(abs(a - b) for a, b in zip(actual, expected, strict=True))
+
+
+def _off_tab_stops(
+    row: FittedRow,
+    way: Sequence[int],
+    values: list[tuple[str, int]],
+    kinds: tuple[Affinity, ...],
+    headings: dict[Affinity, int],
+) -> int:
+    """How far the values are from the tab stops of `nvidia-smi`, counted from the heading or from the row's cells."""
+    origin = row.row.line.display(row.row.label_start)
+    after_cells = origin + _TAB * (1 + row.found)
+    bases = {after_cells, headings.get(kinds[0], after_cells)}
+    actual = [_tail(row)[0].display(place) for _, place in values]
+    return min(_apart(actual, _tab_stops(way, values, kinds, base, origin)) for base in bases)
+
+
+def _fields(row: FittedRow) -> list[str] | None:
+    """The tab-separated fields after the device cells, without empty ones at the end; None when there is no tab."""
+    line, start = _tail(row)
+    tail = line.text[start:].lstrip(" ")
+    if "\t" not in tail:
+        return None
+    fields = [field.strip(" |\"'`") for field in tail.removeprefix("\t").split("\t")]
+    while fields and not fields[-1]:
+        fields.pop()
+    return fields
+
+
+def _printed(way: Sequence[int], values: list[tuple[str, int]], kinds: tuple[Affinity, ...]) -> list[str]:
+    """The tab-separated fields that `nvidia-smi` prints for these cells, without empty ones at the end."""
+    texts = dict(zip(way, (text for text, _ in values), strict=True))
+    fields: list[str] = []
+    for place, kind in enumerate(kinds):
+        text = texts.get(place, "")
+        if kind == "gpu-numa" or (kind == "numa" and text == "N/A"):
+            fields.append("")
+        fields.append(text)
+    while fields and not fields[-1]:
+        fields.pop()
+    return fields
+
+
+def _tab_stops(
+    way: Sequence[int], values: list[tuple[str, int]], kinds: tuple[Affinity, ...], base: int, origin: int
+) -> list[int]:
+    """Screen columns of the values when printed as `_printed` says, with tab stops counted from `origin`."""
+    texts = dict(zip(way, (text for text, _ in values), strict=True))
+    starts, cursor = [], base
+    for place, kind in enumerate(kinds):
+        text = texts.get(place, "")
+        if kind == "gpu-numa" or (kind == "numa" and text == "N/A"):
+            cursor = origin + ((cursor - origin) // _TAB + 1) * _TAB
+        if text:
+            starts.append(cursor)
+        cursor = origin + ((cursor + len(text) - origin) // _TAB + 1) * _TAB
+    return starts

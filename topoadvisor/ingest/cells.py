@@ -1,0 +1,284 @@
+"""Which cell of a row belongs to which column, when rows are cut, elided, shifted or damaged.
+
+A row fits its header when the counts agree and its own cell is the `X`. Otherwise the X is the anchor: what stands
+before it belongs before it. Cells that could belong to more than one column are reported as damaged, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from topoadvisor.ingest.tables import ELLIPSIS, UNKNOWN, Row, Table, Token, is_affinity, is_relation
+from topoadvisor.snapshot import DamagedCell
+
+_SLACK = 3
+"""Screen columns by which cells of one column may stand apart."""
+
+_Fit = list[tuple[str | None, Token]]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRow:
+    """One row with every cell in its column; `rest` are the tokens after the device cells."""
+
+    row: Row
+    cells: dict[str, str]
+    damaged: tuple[DamagedCell, ...]
+    last: Token | None
+    """The last device cell; None when there is none."""
+    rest: tuple[Token, ...]
+    found: int
+    """Device cells that the row has."""
+    own: int | None
+    """Place of the row's own column."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    columns: tuple[str | None, ...]
+    rows: tuple[FittedRow, ...]
+
+
+def fit(table: Table) -> FittedTable:
+    """Fit every row of a table to the columns that its diagonal bears out."""
+    columns = _columns(table)
+    screen = _screen_columns(table.rows, columns)
+    rows = [_fit_row(row, columns, screen) for row in table.rows]
+    places = [(row.found, row.own) for row in rows if row.own is not None]
+    lower = all(found == own + 1 for found, own in places)
+    upper = all(found == len(columns) - own for found, own in places)
+    if len(places) > 1 and (lower or upper):
+        rows = [_without_missing(row) for row in rows]
+    return FittedTable(columns, tuple(rows))
+
+
+def _screen_columns(rows: Sequence[Row], columns: tuple[str | None, ...]) -> list[int] | None:
+    """Where on the screen each column's cells begin, by the complete rows; None when they do not agree."""
+    seen: list[set[int]] = [set() for _ in columns]
+    for row in rows:
+        if row.label.startswith("GPU") and not row.grid and _fits_as_it_is(row.tokens, columns, _place(row, columns)):
+            for places, token in zip(seen, row.tokens, strict=False):
+                if token.text != "X":
+                    places.add(token.line.display(token.start))
+    if not all(places and max(places) - min(places) <= _SLACK for places in seen):
+        return None
+    return [min(places) for places in seen]
+
+
+def _place(row: Row, columns: tuple[str | None, ...]) -> int | None:
+    return columns.index(row.label) if row.label in columns else None
+
+
+def _columns(table: Table) -> tuple[str | None, ...]:
+    if table.header is None:
+        return _columns_of_rows(table.rows)
+    named = table.header.columns
+    whole = [row for row in table.rows if not any(token.text in ELLIPSIS for token in row.tokens)]
+    if not whole:
+        return named
+    # One shifted row does not speak against a header; rows that it does not name do, and so do most rows.
+    believed = _on_diagonal(whole, named)
+    if all(row.label in named for row in whole) and 2 * believed > len(whole):
+        return named
+    from_rows = _columns_of_rows(whole)
+    return from_rows if _on_diagonal(whole, from_rows) > believed else named
+
+
+def _on_diagonal(rows: Sequence[Row], columns: tuple[str | None, ...]) -> int:
+    place = {name: index for index, name in enumerate(columns)}
+    return sum(
+        row.label in place and len(row.tokens) > place[row.label] and row.tokens[place[row.label]].text == "X"
+        for row in rows
+    )
+
+
+def _columns_of_rows(rows: Sequence[Row]) -> tuple[str | None, ...]:
+    """Columns by where each row has its X; GPUs between them are numbered through when all others are."""
+    places = [next((index for index, token in enumerate(row.tokens) if token.text == "X"), None) for row in rows]
+    width = max(max(_relations_end(row.tokens), (place or 0) + 1) for row, place in zip(rows, places, strict=True))
+    columns: list[str | None] = [None] * width
+    for row, place in zip(rows, places, strict=True):
+        if place is not None and columns[place] is None:
+            columns[place] = row.label
+    numbers = {index: name for index, name in enumerate(columns) if name and name.startswith("GPU")}
+    if all(name == f"GPU{index}" for index, name in numbers.items()):
+        for index in range(max(numbers, default=0)):
+            columns[index] = columns[index] or f"GPU{index}"
+    return tuple(columns)
+
+
+def _relations_end(tokens: Sequence[Token]) -> int:
+    return next((index for index, token in enumerate(tokens) if not is_relation(token.text)), len(tokens))
+
+
+def _fit_row(row: Row, columns: tuple[str | None, ...], screen: list[int] | None) -> FittedRow:
+    own = _place(row, columns)
+    # Words between the label and the cells, such as the GPU's name that somebody added.
+    added = next((index for index, token in enumerate(row.tokens) if is_relation(token.text)), 0)
+    if added and own is not None and _fits_as_it_is(row.tokens[added:], columns, own):
+        row = replace(row, tokens=row.tokens[added:])
+    tokens = row.tokens
+    if row.grid or _fits_as_it_is(tokens, columns, own):
+        count = len(columns)
+        return _fitted(row, list(zip(columns, tokens[:count], strict=False)), count, columns, [], own)
+    end = _cells_end(tokens, len(columns))
+    region = tokens[:end]
+    anchor = _anchor(region, own, len(columns))
+    cut = end == len(tokens) or not row.label.startswith("GPU")
+    if own is None or anchor is None:
+        pairs = _fit_side(region, columns, screen, cut=cut and (own is None or len(region) <= own))
+        return _fitted(row, pairs or [], end, columns, [] if pairs else [(columns, region)], own)
+    if screen is not None:
+        shift = region[anchor].line.display(region[anchor].start) - screen[own]
+        screen = [start + (shift if abs(shift) > _SLACK else 0) for start in screen]
+    left = _fit_side(region[:anchor], columns[:own], screen and screen[:own]) if anchor else []
+    right = _fit_side(region[anchor + 1 :], columns[own + 1 :], screen and screen[own + 1 :], cut=cut)
+    lost = []
+    if left is None:
+        lost.append((columns[:own], region[:anchor]))
+    if right is None:
+        lost.append((columns[own + 1 :], region[anchor + 1 :]))
+    return _fitted(row, [*(left or []), (row.label, region[anchor]), *(right or [])], end, columns, lost, own)
+
+
+def _fits_as_it_is(tokens: tuple[Token, ...], columns: tuple[str | None, ...], own: int | None) -> bool:
+    count = len(columns)
+    cells = tokens[:count]
+    if len(cells) < count or any(is_affinity(cell.text) and cell.text != "N/A" for cell in cells):
+        return False
+    if any(cell.text in ELLIPSIS and name is not None for cell, name in zip(cells, columns, strict=True)):
+        return False
+    if len(tokens) > count and is_relation(tokens[count].text):
+        return False
+    if own is None:
+        return all(is_relation(cell.text) for cell in cells)
+    return cells[own].text == "X" or not any(cell.text == "X" for cell in cells)
+
+
+def _cells_end(tokens: tuple[Token, ...], count: int) -> int:
+    """Where the device cells end: before the first affinity that no relation follows, or after the last relation."""
+    last = 0
+    for index, token in enumerate(tokens):
+        if is_relation(token.text) or token.text in ELLIPSIS or token.text == UNKNOWN:
+            last = index + 1
+        elif is_affinity(token.text) and not any(is_relation(after.text) for after in tokens[index + 1 : index + 2]):
+            return index
+    while last < min(count, len(tokens)):
+        last += 1
+    return last
+
+
+def _anchor(region: tuple[Token, ...], own: int | None, count: int) -> int | None:
+    """Index of the token that is the row's own X."""
+    candidates = [index for index, token in enumerate(region) if token.text == "X"]
+    if own is None or not candidates:
+        return None
+    if own in candidates:
+        return own
+    return next((index for index in candidates if len(region) - index == count - own), candidates[0])
+
+
+def _fit_side(
+    tokens: tuple[Token, ...], columns: tuple[str | None, ...], screen: list[int] | None, *, cut: bool = False
+) -> _Fit | None:
+    """Tokens to columns on one side of the X, or None when more than one way is possible.
+
+    With `cut` the line may have ended early, so that the tokens are the first of the columns.
+    """
+    elided = [index for index, token in enumerate(tokens) if token.text in ELLIPSIS]
+    if elided and len(tokens) != len(columns):
+        head, tail = tokens[: elided[0]], tokens[elided[-1] + 1 :]
+        if len(head) + len(tail) > len(columns):
+            return None
+        return [*zip(columns, head, strict=False), *zip(columns[len(columns) - len(tail) :], tail, strict=True)]
+    if len(tokens) == len(columns):
+        return list(zip(columns, tokens, strict=True))
+    if not tokens:
+        return []
+    if len(tokens) > len(columns):
+        return _around_damage(tokens, columns)
+    aligned = _aligned(tokens, columns, screen) if screen else None
+    if aligned and (not cut or aligned[0][0] == columns[0]):
+        return aligned
+    return list(zip(columns, tokens, strict=False)) if cut else None
+
+
+def _around_damage(tokens: tuple[Token, ...], columns: tuple[str | None, ...]) -> _Fit | None:
+    """Too many tokens, because a cell was broken apart (`NV 12`): what stands before and behind it keeps its place."""
+    broken = [index for index, token in enumerate(tokens) if not is_relation(token.text)]
+    if not broken:
+        return None
+    head, middle, tail = tokens[: broken[0]], tokens[broken[0] : broken[-1] + 1], tokens[broken[-1] + 1 :]
+    if len(head) + len(tail) >= len(columns):
+        return None
+    pieces = Token(" ".join(token.text for token in middle), middle[0].start, middle[0].line)
+    behind = columns[len(columns) - len(tail) :]
+    return [*zip(columns, [*head, pieces], strict=False), *zip(behind, tail, strict=True)]
+
+
+def _aligned(tokens: tuple[Token, ...], columns: tuple[str | None, ...], screen: list[int]) -> _Fit | None:
+    """Tokens below the cells of the complete rows, when every one stands clearly below another column."""
+    if len(columns) < 2:
+        return None
+    tolerance = min(b - a for a, b in pairwise(screen)) // 2 - 1
+    places: list[int] = []
+    for token in tokens:
+        at = token.line.display(token.start)
+        place = min(range(len(screen)), key=lambda index: abs(screen[index] - at))
+        if abs(screen[place] - at) > tolerance or (places and place <= places[-1]):
+            return None
+        places.append(place)
+    return [(columns[place], token) for place, token in zip(places, tokens, strict=True)]
+
+
+def _fitted(
+    row: Row,
+    pairs: _Fit,
+    end: int,
+    columns: tuple[str | None, ...],
+    lost: list[tuple[tuple[str | None, ...], tuple[Token, ...]]],
+    own: int | None,
+) -> FittedRow:
+    cells: dict[str, str] = {}
+    damaged = [
+        _damage(row, names[0] or "" if names else "", " ".join(token.text for token in tokens), tokens[0])
+        for names, tokens in lost
+        if tokens
+    ]
+    for name, token in pairs:
+        text = token.text.upper()
+        if name is None or name == row.label or text in ELLIPSIS or text in ("", UNKNOWN):
+            continue
+        if is_relation(text) and text != "X":
+            cells[name] = text
+        else:
+            damaged.append(_damage(row, name, token.text, token))
+    region = row.tokens[:end]
+    elided = any(token.text in ELLIPSIS for token in region)
+    read = {name for name, token in pairs if token.text or row.grid}
+    missing = [name for name in columns if name and name not in read]
+    if missing and region and not lost and not elided:
+        damaged.append(_damage(row, missing[0], "", region[-1], after=True))
+    return FittedRow(
+        row=row,
+        cells=cells,
+        damaged=tuple(sorted(damaged, key=lambda cell: (cell.line, cell.text_column))),
+        last=region[-1] if region else None,
+        rest=row.tokens[end:],
+        found=len(region),
+        own=own,
+    )
+
+
+def _damage(row: Row, column: str, text: str, token: Token, *, after: bool = False) -> DamagedCell:
+    place = token.start + (len(token.text) if after else 0)
+    return DamagedCell(
+        row=row.label, column=column, text=text, line=token.line.number, text_column=token.line.column(place)
+    )
+
+
+def _without_missing(row: FittedRow) -> FittedRow:
+    """A triangle leaves out what its other half would say again; that is no damage."""
+    return replace(row, damaged=tuple(cell for cell in row.damaged if cell.text))

@@ -1,0 +1,89 @@
+"""Pasted text as lines without terminal codes, each remembering where its characters stood in the file."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MAX_LINE = 1 << 15
+"""Longer lines are no table rows; those of 256 devices fit in a tenth of this."""
+MAX_LITERAL = 2000
+"""A string literal with more line ends in it is no table either."""
+
+_TERMINAL = r"""
+    \x1b\[[0-?]*[ -/]*[@-~]                            # colour, underline, cursor
+  | \x1b\][^\x07\x1b]*(?:\x07|\x1b\\)                  # window title, hyperlink
+  | (?:\^\[|\\x1b|\\e|\\033|\\u001b|\u241b)\[[\d;]*m   # the same after a trip through cat -v, JSON or C
+  | \[\d{0,3}(?:;\d{1,3})*[mK]                         # the same when only the ESC was lost
+  | [\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2060\ufeff]
+"""
+_SUSPECT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\\^\[&\u241b\xa0\u2000-\u200f\u202f\u2060\u3000\ufeff]")
+_NOISE = re.compile(rf"(?P<space>&nbsp;|[\xa0\u2000-\u200a\u202f\u3000])|(?P<tab>\\t)|{_TERMINAL}", re.X | re.I)
+
+
+class Line(NamedTuple):
+    """One line of a text, without terminal codes."""
+
+    position: int
+    """Place among the lines read, from 0; the order to compare by."""
+    number: int
+    """Line in the file, from 1; the parts of one string literal share it."""
+    text: str
+    shifts: tuple[tuple[int, int], ...] = ()
+    """(position in `text`, characters removed up to there), ascending."""
+
+    def column(self, offset: int) -> int:
+        """Column in the file, from 1, of the character at `offset` of `text`."""
+        place = bisect_right(self.shifts, offset, key=lambda shift: shift[0]) - 1
+        return offset + (self.shifts[place][1] if place >= 0 else 0) + 1
+
+    def display(self, offset: int) -> int:
+        """Column on a screen with tab stops every 8, from 0, of the character at `offset` of `text`."""
+        return len(self.text[:offset].expandtabs(8))
+
+
+def read_lines(text: str) -> Iterator[Line]:
+    """The lines of a text.
+
+    Understands LF, CRLF and CR line ends, and string literals in which a whole table stands on one line with `\\n`
+    and `\\t` written out. A line longer than `MAX_LINE` comes back empty.
+    """
+    text = text.replace("\r\n", "\n")
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
+    clean = not _SUSPECT.search(text)
+    position = 0
+    for number, raw in enumerate(text.split("\n"), start=1):
+        if len(raw) > MAX_LINE:
+            parts = [""]
+        elif clean:
+            yield Line(position, number, raw)
+            position += 1
+            continue
+        else:
+            literal = "GPU0" in raw and 0 < raw.count("\\n") <= MAX_LITERAL
+            parts = raw.split("\\n") if literal else [raw]
+        offset = 0
+        for part in parts:
+            yield _clean(position, number, part, offset)
+            offset += len(part) + 2
+            position += 1
+
+
+def _clean(position: int, number: int, raw: str, offset: int) -> Line:
+    if offset == 0 and not _SUSPECT.search(raw):
+        return Line(position, number, raw)
+    pieces: list[str] = []
+    shifts = [(0, offset)]
+    length, last = 0, 0
+    for match in _NOISE.finditer(raw):
+        kept = raw[last : match.start()]
+        kept += " " if match["space"] else "\t" if match["tab"] else ""
+        pieces.append(kept)
+        length += len(kept)
+        last = match.end()
+        shifts.append((length, offset + last - length))
+    pieces.append(raw[last:])
+    return Line(position, number, "".join(pieces), tuple(shifts))

@@ -1,0 +1,383 @@
+"""NCCL topology XML (`NCCL_TOPO_DUMP_FILE`, or a cloud's `NCCL_TOPO_FILE`) → Snapshot.
+
+What NCCL writes and reads there: `src/graph/xml.cc` and `src/graph/topo.cc` of NCCL 2.30.7. A file that a cloud ships
+may leave out what NCCL finds by itself at run time: then it stays not read here.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.parsers.expat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from topoadvisor import pci
+from topoadvisor.errors import InputError
+from topoadvisor.snapshot import (
+    CallError,
+    Cpu,
+    Gpu,
+    Host,
+    IbPort,
+    Nic,
+    NumaNode,
+    NvLink,
+    PciDevice,
+    PcieLink,
+    RawText,
+    Snapshot,
+    Source,
+)
+
+SOURCE = "nccl-topology-xml"
+MAX_DEPTH = 64
+MAX_ELEMENTS = 50_000
+MAX_NVLINKS = 1024
+"""Of one GPU; a count beyond this is no count."""
+
+_HINT = "NCCL writes a whole one with NCCL_TOPO_DUMP_FILE=topology.xml; the file may have been cut while it was copied."
+
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+_ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64", "ppc64": "ppc64le"}
+_VENDORS = {
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "CentaurHauls": "Zhaoxin",
+    "Shanghai": "Zhaoxin",
+}
+_INTEGER = re.compile(r"-?[0-9]{1,18}|0[xX][0-9a-fA-F]{1,16}")
+_SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*GT/s")
+
+
+@dataclass
+class _Element:
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    column: int
+    children: list[_Element] = field(default_factory=list)
+
+    def each(self, tag: str) -> Iterator[_Element]:
+        return (child for child in self.children if child.tag == tag)
+
+
+def parse(text: str, *, file: str) -> Snapshot:
+    """Read one machine from an NCCL topology XML; of a fused multi-node dump, the first host.
+
+    GPUs are numbered as `dev` says, which is NVML's order; a file without `<gpu>` elements numbers its NVIDIA display
+    devices in bus order. `link_speed` and `link_width` are what device and slot can reach together, not the link now.
+
+    Raises InputError with line and column for broken XML, a document type, or a value that cannot be.
+    """
+    root = _tree(text, file)
+    if root.tag != "system":
+        raise _wrong(file, root, f"the root element is <{root.tag}>, not <system>")
+    if root.attributes.get("version", "1") != "1":
+        raise _wrong(file, root, f"this is version {root.attributes['version']} of the format; NCCL reads version 1")
+    reader = _Reader(file)
+    hosts = list(dict.fromkeys(cpu.attributes.get("host_hash") for cpu in root.each("cpu")))
+    if len(hosts) > 1:
+        reader.notes.append(f"the file describes {len(hosts)} hosts; the first one is read")
+    for cpu in root.each("cpu"):
+        if cpu.attributes.get("host_hash") == hosts[0]:
+            reader.read_cpu(cpu)
+    return reader.snapshot(text)
+
+
+class _Reader:
+    """Collects what the elements of one host say."""
+
+    def __init__(self, file: str) -> None:
+        self.notes: list[str] = []
+        self._file = file
+        self._errors: list[CallError] = []
+        self._cpu: Cpu | None = None
+        self._numa: dict[int, NumaNode] = {}
+        self._pci: dict[str, PciDevice] = {}
+        self._gpus: list[tuple[int, Gpu]] = []
+        self._nics: dict[str, Nic] = {}
+        self._order: dict[str, int] = {}
+
+    def read_cpu(self, element: _Element) -> None:
+        numa = self._integer(element, "numaid")
+        attributes = element.attributes
+        if numa is not None and numa >= 0:
+            self._numa.setdefault(numa, NumaNode(id=numa, cpus=_cpu_list(attributes.get("affinity"))))
+        if self._cpu is None and attributes.get("arch"):
+            self._cpu = self._read_cpu_model(element)
+        self._read_children(element, None, numa)
+
+    def _read_cpu_model(self, element: _Element) -> Cpu:
+        architecture = element.attributes["arch"]
+        vendor = element.attributes.get("vendor", "").strip()
+        family = self._integer(element, "familyid")
+        if family is not None and vendor == "AuthenticAMD" and family > 0x1F and family & 0xF == 0xF:
+            # NCCL adds the extended family shifted by four; everybody else adds it as it is.
+            family = 0xF + (family >> 4)
+        return Cpu(
+            architecture=_ARCHITECTURES.get(architecture, architecture),
+            vendor="IBM" if architecture == "ppc64" else _VENDORS.get(vendor, vendor or None),
+            family=family,
+            model=self._integer(element, "modelid"),
+        )
+
+    def _read_children(self, element: _Element, parent: str | None, numa: int | None) -> None:
+        for child in element.children:
+            match child.tag:
+                case "pci":
+                    self._read_pci(child, parent, numa)
+                case "nic":
+                    for net in child.each("net"):
+                        self._read_net(net, parent, numa)
+                case "gpu" if parent is not None:
+                    self._read_gpu(child, parent)
+                case "pcilink":
+                    self.notes.append(f"<pcilink> in line {child.line} is not used")
+
+    def _read_pci(self, element: _Element, parent: str | None, numa: int | None) -> None:
+        text = element.attributes.get("busid", "")
+        try:
+            address = pci.normalize(text)
+        except ValueError:
+            raise _wrong(self._file, element, f"the busid {text!r} is no PCI address") from None
+        attributes = element.attributes
+        width = self._integer(element, "link_width")
+        device = PciDevice(
+            address=address,
+            class_code=attributes.get("class"),
+            vendor=attributes.get("vendor"),
+            device=attributes.get("device"),
+            parent=parent,
+            numa_node=numa,
+            max_link_speed_gts=_speed(attributes.get("link_speed")),
+            # 0 is what a guest's virtual slot says; NCCL then assumes 16 lanes.
+            max_link_width=width or None,
+        )
+        if address in self._pci:
+            raise _wrong(self._file, element, f"the PCI device {address} stands here a second time")
+        self._pci[address] = device
+        self._read_children(element, address, numa)
+
+    def _read_gpu(self, element: _Element, address: str) -> None:
+        index = self._integer(element, "dev")
+        if index is None or index < 0:
+            raise _wrong(self._file, element, "this <gpu> has no device number (dev)")
+        if any(index == known for known, _ in self._gpus):
+            raise _wrong(self._file, element, f"the GPU with dev={index} stands here a second time")
+        capability = self._integer(element, "sm")
+        c2c = list(element.each("c2c"))
+        gpu = _gpu(
+            index,
+            self._pci[address],
+            compute_capability=f"{capability // 10}.{capability % 10}" if capability is not None else None,
+            # NCCL writes `sm` with every GPU that it has seen; without it, no NVLink only means that none was written.
+            nvlinks=self._nvlinks(element, address, index) or ([] if capability is not None else None),
+            c2c_gbps=sum(self._c2c(link) for link in c2c) if c2c else None,
+        )
+        self._gpus.append((index, gpu))
+
+    def _c2c(self, element: _Element) -> float:
+        """Payload GB/s: NCCL multiplies MB/s of one link by the links (`topo.cc`)."""
+        return (self._integer(element, "bw") or 0) * (self._integer(element, "count") or 0) / 1000
+
+    def _nvlinks(self, element: _Element, own: str, index: int) -> list[NvLink]:
+        links: list[NvLink] = []
+        for entry in element.each("nvlink"):
+            count = self._integer(entry, "count")
+            if count is None or not 0 <= count <= MAX_NVLINKS - len(links):
+                raise _wrong(self._file, entry, "this <nvlink> has no plausible count")
+            target = entry.attributes.get("target", "")
+            hidden = pci.is_placeholder(target)
+            try:
+                address = None if hidden else pci.normalize(target)
+            except ValueError:
+                raise _wrong(self._file, entry, f"the target {target!r} is no PCI address") from None
+            if address == own:
+                self._errors.append(CallError(call="nvlink target", error="itself", subject=f"gpu:{index}"))
+                self.notes.append("NVLinks have their own GPU as target, so where they lead is not known")
+                address = None
+            for _ in range(count):
+                links.append(
+                    NvLink(
+                        link=len(links),
+                        active=True,
+                        remote_type=_peer(entry.attributes.get("tclass", "")),
+                        remote_address=address,
+                        remote_hidden=hidden,
+                    )
+                )
+        return links
+
+    def _read_net(self, element: _Element, address: str | None, numa: int | None) -> None:
+        name = element.attributes.get("name")
+        if not name:
+            raise _wrong(self._file, element, "this <net> has no name")
+        speed, port = self._integer(element, "speed"), self._integer(element, "port")
+        gdr = self._integer(element, "gdr")
+        # Port 0 is NCCL's socket transport; verbs and libfabric count ports from 1 and list only active ones.
+        rdma = bool(port)
+        ports = [IbPort(port=port, state="ACTIVE", rate_gbit=speed / 1000 if speed else None)] if port else None
+        known = self._nics.get(name)
+        if known is not None:
+            if ports and known.ports and ports[0].port not in {entry.port for entry in known.ports}:
+                self._nics[name] = msgspec.structs.replace(known, ports=[*known.ports, *ports])
+            return
+        self._order[name] = self._integer(element, "dev") or 0
+        self._nics[name] = Nic(
+            name=name,
+            interface=None if rdma else name,
+            rdma=rdma,
+            address=address,
+            speed_mbit=speed,
+            ports=ports,
+            numa_node=numa if address else None,
+            gdr=None if gdr is None else bool(gdr),
+        )
+
+    def snapshot(self, text: str) -> Snapshot:
+        gpus = [gpu for _, gpu in sorted(self._gpus, key=lambda entry: entry[0])] or self._bare_gpus()
+        if not gpus:
+            self.notes.append("the file names no GPU; NCCL would find them at run time")
+        return Snapshot(
+            origin=SOURCE,
+            sources=[
+                Source(
+                    name=SOURCE,
+                    status="partial" if self.notes else "ok",
+                    reason="; ".join(dict.fromkeys(self.notes)) or None,
+                    errors=self._errors,
+                )
+            ],
+            gpus=gpus,
+            nics=sorted(self._nics.values(), key=lambda nic: self._order[nic.name]) or None,
+            pci=list(self._pci.values()) or None,
+            host=Host(
+                cpu=self._cpu,
+                numa_nodes=[self._numa[node] for node in sorted(self._numa)] or None,
+            ),
+            raw=[RawText(source=SOURCE, text=text)],
+        )
+
+    def _bare_gpus(self) -> list[Gpu]:
+        devices = [
+            device
+            for device in self._pci.values()
+            if (device.class_code or "").startswith("0x03") and device.vendor in (None, "0x10de")
+        ]
+        if devices:
+            self.notes.append("the GPUs are bare PCI devices; NCCL adds the rest at run time")
+        devices.sort(key=lambda device: pci.sort_key(device.address))
+        return [_gpu(index, device) for index, device in enumerate(devices)]
+
+    def _integer(self, element: _Element, name: str) -> int | None:
+        text = element.attributes.get(name)
+        if text is None or not text.strip():
+            return None
+        if not _INTEGER.fullmatch(text):
+            raise _wrong(self._file, element, f"{name}={text[:40]!r} is no whole number")
+        return int(text, 0) if text.lower().startswith("0x") else int(text)
+
+
+def _gpu(
+    index: int,
+    device: PciDevice,
+    *,
+    compute_capability: str | None = None,
+    nvlinks: list[NvLink] | None = None,
+    c2c_gbps: float | None = None,
+) -> Gpu:
+    generation = _GENERATIONS.get(device.max_link_speed_gts or 0.0)
+    return Gpu(
+        index=index,
+        address=device.address,
+        pci_device=device.device,
+        compute_capability=compute_capability,
+        pcie=PcieLink(max_gen=generation, max_width=device.max_link_width),
+        numa_node=device.numa_node,
+        nvlinks=nvlinks,
+        c2c_gbps=c2c_gbps,
+    )
+
+
+def _peer(device_class: str) -> Literal["gpu", "switch", "npu"] | None:
+    """What stands at the other end of an NVLink, by its PCI class as NCCL reads it."""
+    match device_class.lower():
+        case text if text.startswith("0x03"):
+            return "gpu"
+        case text if text.startswith("0x068000"):
+            return "switch"
+        case text if text.startswith("0x068001"):
+            return "npu"
+    return None
+
+
+def _speed(text: str | None) -> float | None:
+    match = _SPEED.match(text or "")
+    return float(match[1]) if match else None
+
+
+def _cpu_list(mask: str | None) -> str | None:
+    """`00000000,0000ffff` (32-bit words, highest first) → `0-15`; None when there is no mask, or an empty one."""
+    digits = (mask or "").replace(",", "")
+    if not re.fullmatch(r"[0-9a-fA-F]{1,4096}", digits):
+        return None
+    bits = int(digits, 16)
+    ranges: list[str] = []
+    first = 0
+    while bits >> first:
+        if not bits >> first & 1:
+            first += 1
+            continue
+        last = first
+        while bits >> (last + 1) & 1:
+            last += 1
+        ranges.append(f"{first}-{last}" if last > first else str(first))
+        first = last + 1
+    return ",".join(ranges) or None
+
+
+def _tree(text: str, file: str) -> _Element:
+    """The document as elements with their places. No document type, so no entity can expand or fetch anything."""
+    parser = xml.parsers.expat.ParserCreate("utf-8")
+    top = _Element("", {}, 0, 0)
+    stack = [top]
+    count = 0
+
+    def refuse(message: str) -> InputError:
+        return InputError(
+            message, file=file, line=parser.CurrentLineNumber, column=parser.CurrentColumnNumber + 1, hint=_HINT
+        )
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if len(stack) > MAX_DEPTH or count > MAX_ELEMENTS:
+            raise refuse(f"this XML is deeper than {MAX_DEPTH} levels or has more than {MAX_ELEMENTS} elements")
+        element = _Element(tag, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def doctype(*_: object) -> None:
+        raise refuse("a document type stands here; an NCCL topology has none")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _: stack.pop()
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(text.encode("utf-8", "replace"), True)
+    except xml.parsers.expat.ExpatError as error:
+        raise InputError(
+            f"the XML is broken here: {xml.parsers.expat.ErrorString(error.code)}",
+            file=file,
+            line=error.lineno,
+            column=error.offset + 1,
+            hint=_HINT,
+        ) from None
+    return top.children[0]
+
+
+def _wrong(file: str, element: _Element, message: str) -> InputError:
+    return InputError(message, file=file, line=element.line, column=element.column, hint=_HINT)

@@ -1,0 +1,355 @@
+"""Device tables in text, found by their structure.
+
+A table is a header of device names and rows of *label, cells, rest*, where the cell of a device with itself is `X`.
+Where it stands, what is around it and in front of its lines, and how its columns are separated does not matter.
+What the cells mean is for `topo_matrix` and `nvidia_smi_text`; how a row's cells fit its columns is for `cells`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Literal
+
+from topoadvisor.errors import InputError
+from topoadvisor.ingest.lines import Line
+
+MAX_DEVICES = 256
+"""More columns than any machine has; a wider table is refused instead of being read for minutes."""
+MAX_TABLES = 1000
+MAX_CANDIDATES = 50_000
+"""Lines that could belong to a table; a text with more is no paste, and reading it would take too long."""
+
+Affinity = Literal["cpu", "numa", "gpu-numa"]
+AFFINITIES: Final[tuple[Affinity, ...]] = ("cpu", "numa", "gpu-numa")
+"""The columns after the devices, in the order of `nvidia-smi`."""
+
+ELLIPSIS = ("...", "..", "…", "[...]", "[…]")
+UNKNOWN = "?"
+"""A cell that says of itself that it is not known (what `matrix` prints); not damage."""
+
+_WORD = r"X|NV\d{1,3}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U"
+_RELATION = re.compile(_WORD)
+_GLUED = re.compile(rf"(?:{_WORD})+")
+_DEVICE = r"(?:GPU|NIC|NVMe)\d{1,4}"
+_LABEL = re.compile(rf"(?:^|[^A-Za-z0-9_.])({_DEVICE}|mlx\d+_\w+):?$")
+_FIRST = re.compile(r"(?<![A-Za-z0-9_])(?:GPU|NVMe)\d{1,4}")
+_GLUED_LABEL = re.compile(rf"({_DEVICE}|mlx\d+_\d)((?:{_WORD})+)$")
+_IDENTIFIER = re.compile(r"[A-Za-z][\w.\-]*\d\w*")
+_PROBE = re.compile(rf"{_DEVICE}|\b(?:{_WORD})\b|Affinity")
+_AFFINITY_CELL = re.compile(r"N/A|\d[\d,\-]*")
+_HEADER = re.compile(
+    rf"""(?P<cpu>CPU\s*Affinity | CPU\s*Aff\w*\.?(?!\w) | CPU(?![\w/]))
+      | (?P<gpunuma>GPU\s*NUMA\s*ID | GPU\s*NUMA(?!\w))
+      | (?P<numa>NUMA\s*Affinity | NUMA\s*(?:Aff\w*\.?|Node)(?!\w) | NUMA(?!\w))
+      | (?P<device>{_DEVICE})
+      | (?P<elided>\[?(?:\.{{2,3}}|…)\]?)
+      | (?P<word>[^\s|]+?(?=$|[\s|]|{_DEVICE}|mlx\d|CPU\s*Aff|NUMA\s*Aff|GPU\s*NUMA))""",
+    re.X,
+)
+_PREFIX_TOKENS = 12
+"""A row's label is looked for among this many words: log and quotation marks in front of it are few."""
+_HEADER_DISTANCE = 8
+"""Lines between a header and its first row."""
+_ROW_DISTANCE = 20
+"""Lines between two rows of one table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One cell, at `start` of its line's text."""
+
+    text: str
+    start: int
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Device columns (None = elided) and affinity columns, with the screen columns where they begin."""
+
+    columns: tuple[str | None, ...]
+    starts: tuple[int, ...]
+    affinities: tuple[tuple[Affinity, int], ...]
+    line: Line
+    last_position: int
+    """Where it ends; it may be wrapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: everything after its label. In a `grid` (drawn with `|`) empty cells are tokens too."""
+
+    label: str
+    label_start: int
+    tokens: tuple[Token, ...]
+    grid: bool
+
+    @property
+    def line(self) -> Line:
+        return self.tokens[0].line
+
+
+@dataclass(slots=True)
+class Table:
+    """A header, if there is one, and the rows below it."""
+
+    header: Header | None
+    rows: list[Row] = field(default_factory=list)
+    context: str = ""
+    """The last words before the table, such as the command that printed it."""
+
+    @property
+    def first(self) -> Line:
+        return self.header.line if self.header else self.rows[0].line
+
+    @property
+    def last(self) -> Line:
+        return self.rows[-1].tokens[-1].line
+
+
+def is_relation(text: str) -> bool:
+    return _RELATION.fullmatch(text) is not None
+
+
+def is_affinity(text: str) -> bool:
+    """Looks like a cell of an affinity column: a list of CPUs or nodes, or `N/A`."""
+    return _AFFINITY_CELL.fullmatch(text) is not None
+
+
+def is_header(line: Line) -> bool:
+    """The line names devices as the header of a table does."""
+    return _PROBE.search(line.text) is not None and _header(line) is not None
+
+
+def find(lines: Iterable[Line], *, file: str) -> list[Table]:
+    """All tables of a text in order, link and peer-to-peer tables alike, at most `MAX_TABLES`.
+
+    Raises InputError for a table with more columns than `MAX_DEVICES`.
+    """
+    finder = _Finder(file)
+    for line in lines:
+        finder.feed(line)
+        if len(finder.tables) > MAX_TABLES:
+            break
+    return [table for table in finder.tables[:MAX_TABLES] if _has_diagonal(table)]
+
+
+class _Finder:
+    """Feeds on lines: remembers the last header seen and the table that is growing."""
+
+    def __init__(self, file: str) -> None:
+        self.tables: list[Table] = []
+        self._file = file
+        self._header: Header | None = None
+        self._growing: Table | None = None
+        self._labels: set[str] = set()
+        self._last_row = 0
+        self._context: deque[str] = deque(maxlen=3)
+        self._candidates = 0
+
+    def feed(self, line: Line) -> None:
+        if self._growing and line.position - self._last_row > _ROW_DISTANCE:
+            self._growing = None
+        if self._header and line.position - self._header.last_position > _HEADER_DISTANCE:
+            self._header = None
+        text = line.text
+        if not text or text.isspace():
+            return
+        idle = self._growing is None and self._header is None
+        if not (idle and "GPU" not in text and "NVMe" not in text) and self._consume(line):
+            return
+        self._context.append(text)
+
+    def _consume(self, line: Line) -> bool:
+        if _PROBE.search(line.text):
+            self._count(line)
+            row = self._row(line)
+            if row is not None:
+                self._take(row)
+                return True
+            if self._take_header(line):
+                return True
+        if self._take_wrapped(line):
+            return True
+        if "Legend" in line.text:
+            self._growing = self._header = None
+        return False
+
+    def _count(self, line: Line) -> None:
+        self._candidates += 1
+        if self._candidates > MAX_CANDIDATES:
+            raise InputError(
+                f"more than {MAX_CANDIDATES} lines up to here look like parts of tables",
+                file=self._file,
+                line=line.number,
+                hint="Cut the part with `nvidia-smi topo -m` out of the file.",
+            )
+
+    def _row(self, line: Line) -> Row | None:
+        header = self._header or (self._growing.header if self._growing else None)
+        return _row(line, header.columns if header else (), growing=self._growing is not None)
+
+    def _take(self, row: Row) -> None:
+        _refuse_if_wide(sum(is_relation(token.text) for token in row.tokens), row.line, self._file)
+        if self._growing is None or self._header or row.label in self._labels:
+            self._growing = Table(self._header, context="\n".join(words[-200:] for words in self._context))
+            self._header, self._labels = None, set()
+            self._context.clear()
+            self.tables.append(self._growing)
+        self._growing.rows.append(row)
+        self._labels.add(row.label)
+        self._last_row = row.line.position
+
+    def _take_header(self, line: Line) -> bool:
+        header = _header(line)
+        before = self._header
+        if before and line.position == before.last_position + 1 and (header is None or _continues(before, header)):
+            joined = _header(Line(before.line.position, before.line.number, f"{before.line.text} {line.text.strip()}"))
+            if joined and (header or len(joined.affinities) > len(before.affinities)):
+                header = Header(joined.columns, joined.starts, joined.affinities, before.line, line.position)
+        if header is None:
+            return False
+        _refuse_if_wide(len(header.columns), line, self._file)
+        self._header = header
+        return True
+
+    def _take_wrapped(self, line: Line) -> bool:
+        """The rest of a row that was broken at a space: only cells, and the row above lacks some."""
+        if not self._growing or self._growing.header is None or line.position != self._last_row + 1:
+            return False
+        header, row = self._growing.header, self._growing.rows[-1]
+        affinities = len(header.affinities) if row.label.startswith("GPU") else 0
+        missing = len(header.columns) + affinities - len(row.tokens)
+        tokens = _tokens(line)
+        if row.grid or not 0 < len(tokens) <= missing:
+            return False
+        if not all(is_relation(token.text) or is_affinity(token.text) for token in tokens):
+            return False
+        self._growing.rows[-1] = Row(row.label, row.label_start, (*row.tokens, *tokens), grid=False)
+        self._last_row = line.position
+        return True
+
+
+def _refuse_if_wide(count: int, line: Line, file: str) -> None:
+    if count > MAX_DEVICES:
+        raise InputError(
+            f"a table of {count} columns is wider than any machine",
+            file=file,
+            line=line.number,
+            hint="Paste the output of `nvidia-smi topo -m` from one machine.",
+        )
+
+
+def _has_diagonal(table: Table) -> bool:
+    """At least one row has its X; a second table of one class of devices (NVMe columns only) has none to show."""
+    if any(token.text == "X" for row in table.rows for token in row.tokens):
+        return True
+    columns = set(table.header.columns) if table.header else set()
+    return bool(columns) and all(name is None or name.startswith("NVMe") for name in columns)
+
+
+def _tokens(line: Line, start: int = 0) -> tuple[Token, ...]:
+    tokens = []
+    for match in re.compile(r"\S+").finditer(line.text, start):
+        text = match[0].strip("\"'`*,;|")
+        offset = match.start() + (match[0].find(text) if text else 0)
+        if _GLUED.fullmatch(text) and not is_relation(text):
+            tokens += [Token(part[0], offset + part.start(), line) for part in _RELATION.finditer(text)]
+        elif text:
+            tokens.append(Token(text, offset, line))
+    return tuple(tokens)
+
+
+def _fields(line: Line) -> tuple[Token, ...]:
+    """The cells between the bars of a drawn table, empty ones too."""
+    tokens, start = [], 0
+    for part in re.split(r"[|│┃]", line.text):
+        text = part.strip().strip("*`").strip()
+        tokens.append(Token(text, start + (part.find(text) if text else 0), line))
+        start += len(part) + 1
+    return tuple(tokens if tokens[-1].text else tokens[:-1])
+
+
+def _is_grid(line: Line) -> bool:
+    return sum(line.text.count(bar) for bar in "|│┃") >= 3
+
+
+def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row | None:
+    """The line as a row, or None. With a header's `columns` a label may be any of them."""
+    grid = _is_grid(line)
+    tokens = _fields(line) if grid else _tokens(line)
+    for index, token in enumerate(tokens[:_PREFIX_TOKENS]):
+        rest = tokens[index + 1 :]
+        glued = None if grid else _GLUED_LABEL.search(token.text)
+        if glued:
+            cells = _tokens(line, token.start + glued.start(2))
+            return Row(glued[1], token.start + glued.start(1), cells, grid)
+        if not rest:
+            return None
+        match = _LABEL.search(token.text)
+        label = match[1] if match else token.text.rstrip(":")
+        known = match is not None or label in columns
+        if not known and not (growing and _IDENTIFIER.fullmatch(label)):
+            continue
+        if _plausible(label, rest, columns, known=known):
+            return Row(label, token.start + (match.start(1) if match else 0), rest, grid)
+    return None
+
+
+def _plausible(label: str, rest: tuple[Token, ...], columns: tuple[str | None, ...], *, known: bool) -> bool:
+    if not known:
+        return is_relation(rest[0].text) and any(token.text == "X" for token in rest)
+    if is_relation(rest[0].text):
+        return True
+    if label in columns:
+        place = columns.index(label)
+        if len(rest) > place and rest[place].text == "X":
+            return True
+        cells = rest[: len(columns) + 2]
+        if any(token.text == "X" for token in cells):
+            return 3 * sum(is_relation(token.text) for token in cells) >= len(cells)
+    cells = rest[: len(columns) or 8]
+    return 2 * sum(is_relation(token.text) for token in cells) >= len(cells)
+
+
+def _header(line: Line) -> Header | None:
+    """The line as a header, or None. Names may be glued together; what stands before the first one is ignored."""
+    columns: list[str | None] = []
+    starts: list[int] = []
+    affinities: list[tuple[Affinity, int]] = []
+    first = _FIRST.search(line.text)
+    matches = _HEADER.finditer(line.text, first.start() if first else len(line.text))
+    for match in islice(matches, 16 * MAX_DEVICES):
+        kind, text = match.lastgroup, match[0].strip("*`\"',")
+        if kind == "device":
+            columns.append(text)
+        elif kind in ("cpu", "numa", "gpunuma"):
+            name: Affinity = "gpu-numa" if kind == "gpunuma" else "cpu" if kind == "cpu" else "numa"
+            if name not in (known for known, _ in affinities):
+                affinities.append((name, line.display(match.start())))
+            continue
+        elif affinities:
+            break
+        elif kind == "elided":
+            columns.append(None)
+        elif _IDENTIFIER.fullmatch(text):
+            columns.append(text)
+        elif text:
+            break
+        else:
+            continue
+        starts.append(line.display(match.start()))
+    # One name in a sentence is no header; one name alone on its line, or with an affinity column, is.
+    alone = first is not None and not line.text[first.end() :].strip()
+    if first is None or not (len(columns) > 1 or affinities or alone):
+        return None
+    return Header(tuple(columns), tuple(starts), tuple(affinities), line, line.position)
+
+
+def _continues(before: Header, header: Header) -> bool:
+    """A second line of names that are all new and do not start over is the rest of the header above."""
+    return not set(before.columns) & set(header.columns) and header.columns[0] != "GPU0"

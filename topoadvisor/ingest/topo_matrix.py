@@ -1,0 +1,276 @@
+"""Pasted `nvidia-smi topo -m` → Matrix → Snapshot.
+
+The tables are found by structure (`tables`), their cells fitted to columns (`cells`), and the columns behind the
+devices read by `affinity`. This module says which tables are link matrices, and what belongs to which machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from topoadvisor.errors import InputError
+from topoadvisor.ingest import affinity, cells, nvidia_smi_text, tables
+from topoadvisor.ingest.lines import Line, read_lines
+from topoadvisor.snapshot import DamagedCell, Gpu, Matrix, Nic, P2p, RawText, Snapshot, Source
+
+MAX_TEXT = 8 << 20
+HINT = "Paste the output of `nvidia-smi topo -m`, with its header line."
+
+_LINK = re.compile(r"NV\d+|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
+_LEGEND = re.compile(r"(?<!\w)((?:NIC|NVMe)\d{1,4})\s{0,8}(?::|=|->|→)\s{0,8}([A-Za-z][\w.\-]*)")
+_LEGEND_LINE = re.compile(rf"^[^A-Za-z]{{0,12}}{_LEGEND.pattern}|{_LEGEND.pattern}[\s\"',;|]*$")
+
+
+@dataclass(frozen=True)
+class _Capture:
+    matrix: Matrix
+    first: Line
+    last: Line
+
+
+@dataclass(frozen=True)
+class _Reading:
+    captures: list[_Capture]
+    p2p: list[nvidia_smi_text.P2pTable]
+    lines: list[Line]
+
+
+def parse(text: str, *, file: str) -> list[Matrix]:
+    """Every link matrix of a text, in order; damaged cells are listed in `Matrix.damaged` and absent from `cells`.
+
+    Raises InputError, with the line where it can be named, when there is none.
+    """
+    return [capture.matrix for capture in _read(text, file).captures]
+
+
+def _read(text: str, file: str) -> _Reading:
+    if len(text) > MAX_TEXT:
+        raise InputError(
+            f"this text is {len(text) >> 20} MiB long, too long for a pasted matrix",
+            file=file,
+            hint="Cut the part with `nvidia-smi topo -m` out of it.",
+        )
+    lines = list(read_lines(text))
+    captures: list[_Capture] = []
+    p2p: list[nvidia_smi_text.P2pTable] = []
+    foreign: tables.Table | None = None
+    for table in tables.find(lines, file=file):
+        found = cells.fit(table)
+        if nvidia_smi_text.is_p2p(found) or "-p2p" in table.context.rpartition("\n")[2]:
+            p2p.append(nvidia_smi_text.p2p_table(table, found))
+        elif not _is_link_matrix(found):
+            foreign = foreign or table
+        elif captures and _is_more_columns(found, captures[-1].matrix):
+            captures[-1] = _with_columns(captures[-1], found)
+        else:
+            matrix = _without_cut_cell(_matrix(table, found), found.rows[-1], text)
+            captures.append(_Capture(matrix, table.first, table.last))
+    if not captures:
+        raise _nothing(lines, foreign, p2p, file)
+    return _Reading(_with_legends(captures, lines), p2p, lines)
+
+
+def _is_link_matrix(found: cells.FittedTable) -> bool:
+    """Its cells are link classes of `nvidia-smi`, and no other word comes again and again among them.
+
+    Other vendors' tools print the same layout with their own words; damage does not repeat itself.
+    """
+    links = sum(bool(_LINK.fullmatch(text)) for row in found.rows for text in row.cells.values())
+    strange = Counter(cell.text for row in found.rows for cell in row.damaged if cell.text.isalpha())
+    often = max(strange.values(), default=0)
+    if links == 0:
+        unknown = any(token.text == tables.UNKNOWN for row in found.rows for token in row.row.tokens)
+        damaged = any(cell.text for row in found.rows for cell in row.damaged)
+        return not damaged and (unknown or len(found.columns) == 1)
+    return often <= max(2, links // 4)
+
+
+def _is_more_columns(found: cells.FittedTable, matrix: Matrix) -> bool:
+    """A table of other devices (NVMe) for the same rows, as newer drivers print behind the matrix."""
+    known = {*matrix.gpus, *matrix.nics}
+    return not known & set(found.columns) and all(row.row.label in known for row in found.rows)
+
+
+def _with_columns(capture: _Capture, found: cells.FittedTable) -> _Capture:
+    matrix = capture.matrix
+    more = {row.row.label: row.cells for row in found.rows}
+    return _Capture(
+        msgspec.structs.replace(
+            matrix,
+            cells={label: {**row, **more.get(label, {})} for label, row in matrix.cells.items()},
+            others={**matrix.others, **{name: None for name in found.columns if name}},
+            damaged=[*matrix.damaged, *(cell for row in found.rows for cell in row.damaged)],
+        ),
+        capture.first,
+        capture.last,
+    )
+
+
+def _matrix(table: tables.Table, found: cells.FittedTable) -> Matrix:
+    names = list(dict.fromkeys([*(name for name in found.columns if name), *(row.row.label for row in found.rows)]))
+    gpus = [name for name in names if name.startswith("GPU")]
+    others = [name for name in names if name.startswith("NVMe")]
+    gpu_rows = [row for row in found.rows if row.row.label in gpus]
+    kinds = affinity.kinds(table.header, gpu_rows)
+    read = affinity.read(gpu_rows, kinds, table.header)
+
+    def column(kind: tables.Affinity) -> dict[str, str | None]:
+        return {label: values[kind] for label, values in read.items()} if kind in kinds else {}
+
+    return Matrix(
+        gpus=gpus,
+        nics=[name for name in names if name not in gpus and name not in others],
+        others=dict.fromkeys(others),
+        cells={row.row.label: row.cells for row in found.rows},
+        cpu_affinity=column("cpu"),
+        numa_affinity=column("numa"),
+        gpu_numa_id=column("gpu-numa"),
+        damaged=[cell for row in found.rows for cell in row.damaged],
+        first_line=table.first.number,
+    )
+
+
+def _without_cut_cell(matrix: Matrix, row: cells.FittedRow, text: str) -> Matrix:
+    """Where the text ends with an NVLink count (`NV1` of `NV18`?), it counts only if the other direction agrees."""
+    token, label = row.last, row.row.label
+    if token is None or not token.text.startswith("NV") or not text.endswith(token.text):
+        return matrix
+    column = next(reversed(row.cells), None)
+    mirrored = matrix.cells.get(column or "", {}).get(label)
+    if column is None or row.cells[column] != token.text or mirrored == token.text:
+        return matrix
+    line = token.line
+    cut = DamagedCell(row=label, column=column, text=token.text, line=line.number, text_column=line.column(token.start))
+    kept = {name: text for name, text in row.cells.items() if name != column}
+    damaged = [*(cell for cell in matrix.damaged if cell not in row.damaged or cell.text), cut]
+    return msgspec.structs.replace(matrix, cells={**matrix.cells, label: kept}, damaged=damaged)
+
+
+def _with_legends(captures: list[_Capture], lines: Sequence[Line]) -> list[_Capture]:
+    """A legend stands behind its matrix; for the first one it may also stand in front."""
+    complete = []
+    for index, capture in enumerate(captures):
+        end = captures[index + 1].first.position if index + 1 < len(captures) else len(lines)
+        names = _legend(lines[capture.last.position + 1 : end])
+        if not names and index == 0:
+            names = _legend(lines[: capture.first.position])
+        matrix = capture.matrix
+        matrix = msgspec.structs.replace(
+            matrix,
+            nic_legend={name: device for name, device in names.items() if name.startswith("NIC")},
+            others={name: names.get(name) for name in matrix.others},
+        )
+        complete.append(_Capture(matrix, capture.first, capture.last))
+    return complete
+
+
+def _legend(lines: Iterable[Line]) -> dict[str, str]:
+    """`NIC0: mlx5_0` lines: the name leads the line, or the device ends it (behind what a log puts in front)."""
+    names: dict[str, str] = {}
+    titled = False
+    for line in lines:
+        titled = titled or "Legend" in line.text
+        if _LEGEND_LINE.search(line.text):
+            for name, device in _LEGEND.findall(line.text):
+                if not _LINK.fullmatch(device) and (titled or any(letter.isdigit() for letter in device)):
+                    names.setdefault(name, device.rstrip(".-"))
+    return names
+
+
+def _nothing(
+    lines: Sequence[Line], foreign: tables.Table | None, p2p: Sequence[nvidia_smi_text.P2pTable], file: str
+) -> InputError:
+    if foreign is not None:
+        row = foreign.rows[0]
+        words = dict.fromkeys(token.text[:20] for token in row.tokens[:8] if not tables.is_relation(token.text))
+        return InputError(
+            f"this table is not one of nvidia-smi: its cells ({' '.join(words)}) are no link classes"
+            if words
+            else "rows stand here without a header that names their columns",
+            file=file,
+            line=row.line.number,
+            hint=f"Link classes are NV#, PIX, PXB, PHB, NODE and SYS. {HINT}",
+        )
+    if p2p:
+        return InputError(
+            "this text has a peer-to-peer table but no link matrix", file=file, line=p2p[0].first.number, hint=HINT
+        )
+    for line in lines:
+        if tables.is_header(line):
+            return InputError(
+                "a header of devices stands here, but no row with its own X follows",
+                file=file,
+                line=line.number,
+                hint=f"The text may have been cut. {HINT}",
+            )
+    return InputError("this text has no GPU topology matrix", file=file, line=1, hint=HINT)
+
+
+def to_snapshot(matrices: Sequence[Matrix], text: str, file: str) -> Snapshot:
+    """A snapshot of the machine of the first matrix.
+
+    GPU names, link states and peer-to-peer tables in the same text are taken when they can only belong to that machine.
+    """
+    reading = _read(text, file)
+    first = matrices[0]
+    blocks = nvidia_smi_text.gpu_blocks(reading.lines) if len(matrices) == 1 else []
+    p2p, notes = _p2p(reading, first)
+    if first.damaged:
+        cell = first.damaged[0]
+        notes.append(f"{len(first.damaged)} damaged cells, the first in line {cell.line}, row {cell.row}")
+    if len(matrices) > 1:
+        notes.append(f"the text holds {len(matrices)} matrices; the first one is analysed")
+    return Snapshot(
+        origin="matrix",
+        sources=[Source(name="paste", status="partial" if notes else "ok", reason="; ".join(notes) or None)],
+        gpus=_gpus(first, {block.index: block for block in blocks}),
+        p2p=p2p,
+        nics=[Nic(name=first.nic_legend.get(name, name), rdma=True) for name in first.nics] or None,
+        matrices=list(matrices),
+        raw=[RawText(source="nvidia-smi topo -m", text=text)],
+    )
+
+
+def _gpus(matrix: Matrix, blocks: dict[int, nvidia_smi_text.GpuBlock]) -> list[Gpu]:
+    gpus = []
+    for label in matrix.gpus:
+        index = int(label[3:])
+        block = blocks.get(index)
+        affinity_text = matrix.cpu_affinity.get(label)
+        gpus.append(
+            Gpu(
+                index=index,
+                name=block.name if block else None,
+                cpu_affinity=affinity_text if affinity_text != "N/A" else None,
+                numa_node=_number(matrix.numa_affinity.get(label)),
+                memory_numa_node=_number(matrix.gpu_numa_id.get(label)),
+                nvlinks=list(block.links) if block and block.links is not None else None,
+            )
+        )
+    return gpus
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
+
+
+def _p2p(reading: _Reading, first: Matrix) -> tuple[list[P2p] | None, list[str]]:
+    """The peer-to-peer tables of the first machine, and what had to be left out."""
+    end = reading.captures[1].first.position if len(reading.captures) > 1 else len(reading.lines)
+    indices = {int(label[3:]) for label in first.gpus}
+    facts: dict[tuple[int, int], dict[str, str]] = {}
+    notes = []
+    for table in reading.p2p:
+        if table.first.position >= end or not all(a in indices and b in indices for a, b in table.cells):
+            continue
+        if not table.kinds:
+            notes.append(f"the peer-to-peer table in line {table.first.number} does not say which capability it shows")
+        for kind in table.kinds:
+            for pair, status in table.cells.items():
+                facts.setdefault(pair, {})[kind] = status
+    return [P2p(a=a, b=b, **kinds) for (a, b), kinds in sorted(facts.items())] or None, notes

@@ -1,0 +1,149 @@
+"""`nccl.conf` as NCCL reads it: literally, by `setEnvFile` in `src/misc/param.cc`.
+
+A line is `NAME=VALUE`, split at the first `=`; nothing is trimmed, unquoted or expanded. The first line of a name wins,
+and a variable that is already in the process environment wins over every line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topoadvisor.nccl import versions
+
+LONGEST = 1023
+"""Bytes of a name or a value; what is longer is cut."""
+
+MANAGED_BEGIN = "# >>> topoadvisor managed block"
+MANAGED_END = "# <<< topoadvisor managed block"
+"""How the first and the last line of the block begin that `topoadvisor emit` writes."""
+
+_BUFFER = 4095
+"""Bytes that one `fgets` takes at most since 2.30.3: a longer line is read as several."""
+
+_BEGIN, _END = MANAGED_BEGIN.encode(), MANAGED_END.encode()
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.A)
+
+
+@dataclass(frozen=True)
+class ConfLine:
+    """One variable that NCCL defines from a file."""
+
+    line: int
+    """Counted from 1."""
+    name: str
+    value: str
+    surprises: tuple[str, ...] = ()
+    """What the writer of the line may not expect, one sentence each."""
+    managed: bool = False
+    """It stands in the block that `topoadvisor emit` writes."""
+
+
+@dataclass(frozen=True)
+class _Rules:
+    comments: bool
+    drops_cr: bool
+    splits_long_lines: bool
+    overruns_names: bool
+
+
+def _rules(version: str | None) -> _Rules:
+    if version is None:
+        return _Rules(comments=True, drops_cr=True, splits_long_lines=True, overruns_names=False)
+    new_reader = versions.at_least(version, "2.30.3")
+    return _Rules(
+        comments=versions.at_least(version, "2.26.2"),
+        drops_cr=new_reader,
+        splits_long_lines=new_reader,
+        overruns_names=not versions.at_least(version, "2.23.4"),
+    )
+
+
+def parse(text: str, version: str | None = None) -> list[ConfLine]:
+    """Every variable that the lines of a file define, in order, those without effect included.
+
+    `text` is UTF-8 decoded with `surrogateescape`, so that every byte survives. `version` is NCCL's; None = the newest
+    known. Raises ValueError when it is no version.
+    """
+    rules = _rules(version)
+    found: list[ConfLine] = []
+    first_lines: dict[str, int] = {}
+    managed = False
+    for number, read, remainder in _reads(text.encode("utf-8", "surrogateescape"), rules):
+        if read.startswith((_BEGIN, _END)):
+            managed = read.startswith(_BEGIN)
+        if rules.comments and read.startswith(b"#"):
+            continue
+        line = read.removesuffix(b"\n")
+        # The buffer is a C string: it ends at the first NUL.
+        line = line.split(b"\0", 1)[0]
+        ended_in_cr = line.endswith(b"\r")
+        if ended_in_cr and rules.drops_cr:
+            line = line[:-1]
+        name_bytes, equals, value_bytes = line.partition(b"=")
+        if not equals or not name_bytes:
+            continue  # setenv refuses an empty name
+        name = name_bytes[:LONGEST].decode("utf-8", "surrogateescape")
+        value = value_bytes[:LONGEST].decode("utf-8", "surrogateescape")
+        surprises = [*_name_surprises(name), *_value_surprises(value.removesuffix("\r") if ended_in_cr else value)]
+        if remainder:
+            surprises.append(f"the line is longer than {_BUFFER} bytes, and NCCL takes this rest of it for a new line")
+        if b"\0" in read:
+            surprises.append("the line holds a NUL byte, and NCCL reads nothing after it")
+        if ended_in_cr and rules.drops_cr:
+            surprises.append("the line ends in CR LF, and NCCL before 2.30.3 keeps the CR as part of the value")
+        elif ended_in_cr:
+            surprises.append("the line ends in CR LF, and this NCCL keeps the CR as part of the value")
+        if len(name_bytes) > LONGEST:
+            overrun = ", and this NCCL writes past its buffer" if rules.overruns_names else ""
+            surprises.append(f"the name is cut to {LONGEST} bytes{overrun}")
+        if len(value_bytes) > LONGEST:
+            surprises.append(f"the value is cut to {LONGEST} bytes")
+        if name in first_lines:
+            surprises.append(f"line {first_lines[name]} sets it already, and the first line wins")
+        first_lines.setdefault(name, number)
+        found.append(ConfLine(number, name, value, tuple(surprises), managed))
+    return found
+
+
+def effective(lines: list[ConfLine]) -> dict[str, str]:
+    """Name → value after all lines: the first one of a name counts."""
+    values: dict[str, str] = {}
+    for line in lines:
+        values.setdefault(line.name, line.value)
+    return values
+
+
+def _reads(data: bytes, rules: _Rules) -> Iterator[tuple[int, bytes, bool]]:
+    """What one call of the reading function returns: (line number, bytes, whether it is the rest of a long line)."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        whole = line + b"\n"
+        if not rules.splits_long_lines:
+            yield number, whole, False
+            continue
+        for start in range(0, len(whole), _BUFFER):
+            yield number, whole[start : start + _BUFFER], start > 0
+
+
+def _name_surprises(name: str) -> Iterator[str]:
+    if name.startswith("#"):
+        yield "NCCL before 2.26.2 takes a comment with = for a variable, which does no harm"
+    elif re.match(r"export\s", name):
+        yield "NCCL reads no shell: `export` becomes part of the name, and the variable is never found"
+    elif name != name.strip():
+        yield "NCCL trims nothing: the blank becomes part of the name, and the variable is never found"
+    elif not _NAME.fullmatch(name):
+        yield "this is no name of a variable, so it is never found"
+
+
+def _value_surprises(value: str) -> Iterator[str]:
+    if value != value.strip():
+        yield "NCCL trims nothing: blanks around the value are part of it"
+    bare = value.strip()
+    if len(bare) >= 2 and bare[0] == bare[-1] and bare[0] in "\"'":
+        yield "NCCL removes no quotes: they are part of the value"
+    if re.search(r"\s#", value):
+        yield "NCCL knows no comment behind a value: it is part of the value"
+    if "$" in value or value.startswith("~"):
+        yield "NCCL expands nothing: $ and ~ stay as they are"

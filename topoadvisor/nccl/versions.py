@@ -1,0 +1,78 @@
+"""Dotted versions: NCCL's, the driver's, the kernel's."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+
+_DOTTED = re.compile(r"\s*v?(\d+(?:\.\d+)*)", re.A)
+_CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(v?\d+(?:\.\d+)*)\s*", re.A)
+_OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def parse(version: str | int) -> tuple[int, ...]:
+    """The numbers of a version: `2.28.9`, `v2.28.9-1`, `2.28.9+cuda13.0`, `6.8.0-49-generic`; what follows is dropped.
+
+    A number of four or more digits is NCCL's own code: 22809 is 2.28.9, and 2804 is 2.8.4, because the code
+    grew a digit with 2.9 (`NCCL_VERSION` in `nccl.h`).
+
+    Raises ValueError for a text that does not begin with a number.
+    """
+    match = _DOTTED.match(str(version))
+    if match is None:
+        raise ValueError(f"not a version: {version!r}")
+    numbers = tuple(int(part) for part in match[1].split("."))
+    if len(numbers) == 1 and numbers[0] >= 1000:
+        code = numbers[0]
+        base = 10_000 if code >= 10_000 else 1_000
+        return code // base, code % base // 100, code % 100
+    return numbers
+
+
+def is_version(text: str) -> bool:
+    """Whether `parse` takes the text."""
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def at_least(version: str | int, minimum: str | int) -> bool:
+    """Whether `version` is `minimum` or newer. Missing parts count as 0. Raises ValueError as `parse` does."""
+    return _compare(operator.ge, parse(version), parse(minimum))
+
+
+def satisfies(version: str | int, conditions: str) -> bool:
+    """Whether a version meets every one of comma-separated conditions such as `>=2.21,<2.27`.
+
+    Missing parts count as 0, so that 2.27.3 does not meet `<=2.27`. Raises ValueError for a text of another form.
+    """
+    numbers = parse(version)
+    return all(_compare(_OPERATORS[sign], numbers, parse(bound)) for sign, bound in split(conditions))
+
+
+def split(conditions: str) -> list[tuple[str, str]]:
+    """The conditions as (operator, version). Raises ValueError for a text that is not of this form."""
+    parts = []
+    for condition in conditions.split(","):
+        match = _CONDITION.fullmatch(condition)
+        if match is None:
+            raise ValueError(f"not a version condition such as '>=2.21,<2.27': {conditions!r}")
+        parts.append((match[1], match[2]))
+    return parts
+
+
+def _compare(
+    test: Callable[[tuple[int, ...], tuple[int, ...]], bool], left: tuple[int, ...], right: tuple[int, ...]
+) -> bool:
+    width = max(len(left), len(right))
+    return test(left + (0,) * (width - len(left)), right + (0,) * (width - len(right)))

@@ -1,0 +1,200 @@
+"""The screen that `topoadvisor scan` prints."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Plan, UnknownVerdict
+from topoadvisor.rules.scope import spell
+from topoadvisor.snapshot import Matrix
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_MARKS = {"error": "✗", "warning": "!", "info": "i"}
+_COLORS = {"error": "31;1", "warning": "33;1", "info": "36;1"}
+_MOST_UNKNOWN = 6
+_MOST_RINGS = 4
+
+
+class _Page:
+    """Lines of one width, coloured or not."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        self.width = max(width, 40)
+        self.color = color
+        self.lines: list[str] = []
+
+    def paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.color and text else text
+
+    def blank(self) -> None:
+        if self.lines and self.lines[-1]:
+            self.lines.append("")
+
+    def heading(self, text: str) -> None:
+        self.blank()
+        self.paragraph(text, rest="  ", code="1")
+
+    def paragraph(self, text: str, first: str = "", rest: str = "", code: str = "") -> None:
+        """Wrap `text`; the first line starts with `first`, the others with `rest`. Prefixes are not coloured."""
+        wrapped = textwrap.wrap(
+            text,
+            self.width - max(len(_ESCAPE.sub("", first)), len(rest)),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+        for number, line in enumerate(wrapped):
+            self.lines.append((rest if number else first) + (self.paint(line, code) if code else line))
+
+
+def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bool = False) -> str:
+    """The whole screen as text, ending in a newline."""
+    page = _Page(width, color)
+    page.paragraph(advice.node.gpus, rest="  ", code="1")
+    page.paragraph(advice.node.interconnect, rest="  ")
+    page.paragraph(advice.node.host, rest="  ")
+    if matrix is not None:
+        page.blank()
+        page.lines.extend(_matrix(matrix, page))
+    _findings(advice.findings, page)
+    _settings(advice, page)
+    if advice.already_right:
+        page.heading("Already right")
+        for right in advice.already_right:
+            page.paragraph(right.text, first="  ✓ ", rest="    ")
+    if advice.plan is not None:
+        _plan(advice.plan, page)
+    if advice.unknown:
+        _unknown(advice.unknown, page)
+    _footer(advice, page)
+    return "\n".join(page.lines) + "\n"
+
+
+def _matrix(matrix: Matrix, page: _Page) -> Iterator[str]:
+    """The pair matrix, with NIC columns where they fit; a pointer to `matrix` where not even the GPUs fit."""
+    for names in (matrix.gpus + matrix.nics, matrix.gpus):
+        head = max((len(name) for name in names), default=0)
+        cell = max([head, *(len(text) for row in matrix.cells.values() for text in row.values())]) + 1
+        if head + cell * len(names) <= page.width:
+            break
+    else:
+        yield f"The matrix of {len(matrix.gpus)} GPUs is wider than this screen: topoadvisor matrix"
+        return
+    yield page.paint((" " * head + "".join(name.rjust(cell) for name in names)).rstrip(), "2")
+    for row in names:
+        if row not in matrix.gpus:
+            continue
+        cells = ("X" if row == column else matrix.cells.get(row, {}).get(column, "?") for column in names)
+        yield row.ljust(head) + "".join(text.rjust(cell) for text in cells)
+    if len(names) < len(matrix.gpus) + len(matrix.nics):
+        yield page.paint(f"({len(matrix.nics)} NIC columns left out at this width: topoadvisor matrix)", "2")
+
+
+def _findings(findings: Sequence[Finding], page: _Page) -> None:
+    page.heading(f"Findings ({len(findings)})" if findings else "Findings: none")
+    for finding in findings:
+        mark = page.paint(_MARKS[finding.severity], _COLORS[finding.severity])
+        page.paragraph(finding.message, first=f"  {mark} {finding.id} ", rest="           ")
+        if finding.also:
+            page.paragraph("also " + _shortened(finding.also, 6), first="      ", rest="      ", code="2")
+        if finding.evidence:
+            shown = "; ".join(map(_evidence, finding.evidence))
+            page.paragraph(shown, first="      ", rest="      ", code="2")
+        for action in finding.advice:
+            page.paragraph(action.text, first="      → ", rest="        ")
+            if action.command:
+                page.lines.append("        " + page.paint("$ " + action.command, "2"))
+
+
+def _settings(advice: Advice, page: _Page) -> None:
+    page.heading("Settings")
+    if advice.set_nothing:
+        page.paragraph("Set nothing. " + advice.set_nothing, first="  ", rest="  ")
+    for setting in advice.settings:
+        page.paragraph(_setting_line(setting), first="  ", rest="      ")
+        details = [
+            f"remove when {setting.remove_when}" if setting.remove_when else "",
+            f"costs: {setting.cost}" if setting.cost else "",
+            f"NCCL {setting.nccl}" if setting.nccl else "",
+        ]
+        if any(details):
+            page.paragraph("; ".join(filter(None, details)), first="      ", rest="      ", code="2")
+
+
+def _setting_line(setting: AdvisedSetting) -> str:
+    what = (
+        f"set {setting.name}={setting.value}"
+        if setting.action == "set"
+        else f"unset {setting.name}" + (f" (in {setting.where})" if setting.where else "")
+    )
+    return f"{what}: {setting.reason} [{setting.rule}, {setting.setting_class}]"
+
+
+def _plan(plan: Plan, page: _Page) -> None:
+    total = "" if plan.total_gbps is None else f", {plan.total_gbps:.4g} GB/s together"
+    proof = ", proven optimal" if plan.optimal else ""
+    page.heading(f"Rings ({plan.transport}){total}{proof}")
+    for ring in plan.rings[:_MOST_RINGS]:
+        order = "→".join(str(index) for index in [*ring.order, ring.order[0]])
+        speed = f"{ring.gbps:.4g} GB/s, " if ring.gbps else ""
+        page.paragraph(f"{order}   {speed}limited by {ring.bottleneck}", first="  ", rest="      ")
+    if len(plan.rings) > _MOST_RINGS:
+        page.lines.append(f"  and {len(plan.rings) - _MOST_RINGS} more (--format json)")
+    for note in plan.notes:
+        page.paragraph(note, first="  ", rest="  ", code="2")
+
+
+def _unknown(unknown: Sequence[UnknownVerdict], page: _Page) -> None:
+    rules = f"{len(unknown)} rule{'s' if len(unknown) > 1 else ''}"
+    page.heading(f"Not known: {rules} could not be decided")
+    by_reason: dict[str, list[UnknownVerdict]] = {}
+    for verdict in unknown:
+        by_reason.setdefault(verdict.reason, []).append(verdict)
+    for reason, verdicts in list(by_reason.items())[:_MOST_UNKNOWN]:
+        facts = sorted({fact for verdict in verdicts for fact in verdict.missing})
+        ids = ", ".join(verdict.rule for verdict in verdicts)
+        page.paragraph(f"{_shortened(facts, 8)}: {reason} (for {ids})", first="  ? ", rest="    ")
+        for ask in dict.fromkeys(verdict.ask for verdict in verdicts if verdict.ask):
+            page.lines.append("    " + page.paint("$ " + ask, "2"))
+    if len(by_reason) > _MOST_UNKNOWN:
+        page.lines.append(f"    and {len(by_reason) - _MOST_UNKNOWN} more reasons (--format json)")
+
+
+def _footer(advice: Advice, page: _Page) -> None:
+    for note in advice.notes:
+        page.blank()
+        page.paragraph(note, code="2")
+    if advice.assumed:
+        page.blank()
+        page.paragraph("Assumed: " + ", ".join(advice.assumed), rest="  ", code="33")
+    troubled = [source for source in advice.sources if source.status != "ok"]
+    page.blank()
+    page.paragraph("Read: " + (", ".join(_read(advice)) or "nothing"), rest="  ", code="2")
+    for source in troubled:
+        page.paragraph(f"{source.name}: {source.status}, {source.reason or 'no reason given'}", rest="  ", code="2")
+    if advice.findings:
+        page.paragraph(f"Why: topoadvisor rules explain {advice.findings[0].id}", rest="  ", code="2")
+
+
+def _read(advice: Advice) -> Iterator[str]:
+    """Sources that answered, those of one program together: `nvidia-smi (topo -m, nvlink -s)`."""
+    families: dict[str, list[str]] = {}
+    for source in advice.sources:
+        if source.status == "ok":
+            family, _, part = source.name.partition(" ")
+            families.setdefault(family, []).append(part)
+    for family, parts in families.items():
+        named = [part for part in parts if part]
+        yield f"{family} ({', '.join(named)})" if named else family
+
+
+def _evidence(item: Evidence) -> str:
+    origin = "" if item.origin == "derived" else f" [{item.origin}]"
+    value = "none" if item.value == [] else spell(item.value, item.fact) or '""'
+    return f"{item.fact} = {value}{origin}"
+
+
+def _shortened(items: Sequence[str], most: int) -> str:
+    shown = ", ".join(items[:most])
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"

@@ -1,0 +1,98 @@
+"""Facts that the user supplied: names checked, values brought to the type of the fact, spread over subjects."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from topoadvisor import pci
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.rules.vocabulary import TYPE_WORDS, VOCABULARY, FactType, kind_of, spec, suggestion
+from topoadvisor.snapshot import Assumption
+
+_INDEXED = re.compile(r"(gpu|pair|nic|bridge)\[([^\]]+)\]\.(.+)")
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Assumed:
+    """Assumed values by subject kind and, where one subject was named, by subject id. Later ones win."""
+
+    def __init__(self, assumptions: Iterable[Assumption]) -> None:
+        self._general: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._named: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._texts: dict[str, str] = {}
+        for assumption in assumptions:
+            self._take(assumption)
+
+    def of(self, kind: str, subject: str | None = None) -> Mapping[str, Any]:
+        """Fact name → value for one subject: what was said about this one, over what was said about all."""
+        named = self._named.get(subject) if subject else None
+        general = self._general.get(kind, {})
+        return {**general, **named} if named else general
+
+    def check_subjects(self, present: Iterable[str]) -> None:
+        """Raises TopoAdvisorError when a subject was named that is not there."""
+        known = list(present)
+        for subject in self._named:
+            if subject not in known:
+                raise TopoAdvisorError(
+                    f"the assumed fact `{self._texts[subject]}` is about a device that is not here",
+                    hint=suggestion(subject, known) or "`topoadvisor facts` lists what is here.",
+                )
+
+    def _take(self, assumption: Assumption) -> None:
+        indexed = _INDEXED.fullmatch(assumption.fact)
+        name = f"{indexed[1]}.{indexed[3]}" if indexed else assumption.fact
+        if not indexed and name not in VOCABULARY and f"pair.{name}" in VOCABULARY:
+            name = f"pair.{name}"
+        found = spec(name)
+        if found is None:
+            raise TopoAdvisorError(
+                f"there is no fact `{assumption.fact}` to assume",
+                hint=suggestion(name, VOCABULARY) or "`topoadvisor facts` lists every fact.",
+            )
+        value = _coerce(assumption.fact, found.type, assumption.value)
+        if indexed:
+            subject = _subject(indexed[1], indexed[2])
+            self._texts[subject] = assumption.fact
+            self._named[subject][name] = value
+        else:
+            self._general[kind_of(name)][name] = value
+
+
+def _subject(kind: str, which: str) -> str:
+    if kind == "pair":
+        numbers = re.findall(r"\d+", which)
+        return "-".join(f"gpu:{number}" for number in sorted(numbers, key=int))
+    if kind == "bridge":
+        try:
+            return f"pci:{pci.normalize(which)}"
+        except ValueError:
+            return f"pci:{which}"
+    return f"{kind}:{which.strip()}"
+
+
+def _coerce(name: str, wanted: FactType, value: Any) -> Any:
+    """The value as the type of the fact. Raises TopoAdvisorError when it is of another type."""
+    text = str(value).strip()
+    match wanted:
+        case "text" if isinstance(value, str | int | float):
+            return text.lower() if isinstance(value, bool) else text
+        case "texts":
+            parts = value if isinstance(value, list) else text.split(",")
+            return [part for part in (str(item).strip() for item in parts) if part]
+        case "bool" if text.lower() in _TRUTH:
+            return _TRUTH[text.lower()]
+        case "int" if re.fullmatch(r"[+-]?\d+", text):
+            return int(text)
+        case "number" if re.fullmatch(r"[+-]?\d+(\.\d*)?", text):
+            return float(text)
+    raise TopoAdvisorError(
+        f"the assumed fact `{name}` is {TYPE_WORDS[wanted]}, not {value!r}",
+        hint=f"Write it as {name}={_EXAMPLES[wanted]}.",
+    )
+
+
+_EXAMPLES: dict[FactType, str] = {"bool": "true", "int": "8", "number": "9.0", "text": "TEXT", "texts": "a,b"}

@@ -1,0 +1,147 @@
+"""What `rules check` asks of rule files beyond loading: types inside conditions, and rules that could collide."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from topoadvisor import files
+from topoadvisor.errors import InputError
+from topoadvisor.rules import cel
+from topoadvisor.rules.load import RuleFile, collect, rule_files
+from topoadvisor.rules.model import Rule
+from topoadvisor.rules.vocabulary import TYPE_WORDS, VOCABULARY, FactType, spec
+from topoadvisor.rules.wellformed import conditions
+
+_SAMPLE: Final[dict[FactType, Any]] = {"bool": True, "int": 1, "number": 1.0, "text": "1", "texts": ["1"]}
+_FAMILY: Final[dict[FactType, FactType]] = {
+    "bool": "bool",
+    "int": "number",
+    "number": "number",
+    "text": "text",
+    "texts": "texts",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a check."""
+
+    rules: tuple[Rule, ...]
+    """Those without a fault in their form."""
+    faults: tuple[InputError, ...]
+    warnings: tuple[str, ...]
+
+
+def check(directories: Sequence[Path] = ()) -> Report:
+    """Check the shipped rules together with those of more directories. Raises InputError when one is missing."""
+    sources = [source for directory in (files.shipped("rules"), *directories) for source in rule_files(directory)]
+    rules, faults = collect(sources)
+    for source in sources:
+        found, wrong = source.read()
+        if not any(fault.line is None for fault in wrong):
+            faults += source.repeated_keys()
+        for number, rule in found:
+            faults += _mistyped(source, number, rule)
+    unique = {str(fault): fault for fault in faults}
+    ordered = sorted(unique.values(), key=lambda fault: (fault.file or "", fault.line or 0, fault.column or 0))
+    return Report(tuple(rules), tuple(ordered), tuple(_collisions(rules)))
+
+
+def _mistyped(source: RuleFile, number: int, rule: Rule) -> Iterator[InputError]:
+    """Try each comparison of each condition against sample values, so that no `||` hides one that can never work."""
+    texts = list(conditions(rule))
+    names = {path for _, text in texts for path in cel.compile_condition(text).paths if path.startswith("env.")}
+    context = cel.Context(_samples([*VOCABULARY, *names]))
+    for place, text in texts:
+        for atom in cel.atoms(text):
+            clash = _clash(atom)
+            if clash is None:
+                try:
+                    context.test(cel.compile_condition(atom))
+                except cel.Unreadable:
+                    continue
+                except cel.Fault as fault:
+                    clash = str(fault)
+            if clash is not None:
+                yield source.fault(number, place, f"`{atom}` can never be evaluated: {clash}")
+
+
+def _samples(names: Sequence[str]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name in names:
+        *groups, last = name.split(".")
+        level = tree
+        for group in groups:
+            level = level.setdefault(group, {})
+        level[last] = _SAMPLE[_type(name)]
+    return tree
+
+
+def _type(name: str) -> FactType:
+    found = spec(name)
+    assert found is not None, name
+    return found.type
+
+
+def _clash(atom: str) -> str | None:
+    """Why an equality can never hold: CEL answers false, without an error, when the two sides differ in type."""
+    stream = cel.tokens(atom)
+    for at, token in enumerate(stream):
+        if token.text in ("==", "!="):
+            left, right = _family(stream[:at]), _family(stream[at + 1 :])
+        elif token.text == "in" and token.kind == "name":
+            left, right = _family(stream[:at]), _member_family(stream[at + 1 :])
+        else:
+            continue
+        if left and right and left != right:
+            return f"{TYPE_WORDS[left]} is never equal to {TYPE_WORDS[right]}"
+    return None
+
+
+def _family(stream: Sequence[cel.Token]) -> FactType | None:
+    """The kind of a side that is one literal or one fact; None for anything else."""
+    if len(stream) == 1:
+        token = stream[0]
+        if token.kind in ("string", "number"):
+            return "text" if token.kind == "string" else "number"
+        if token.text in ("true", "false"):
+            return "bool"
+    if not stream:
+        return None
+    path, end = cel.path_at(list(stream), 0)
+    return _FAMILY[_type(path)] if end == len(stream) and spec(path) is not None else None
+
+
+def _member_family(stream: Sequence[cel.Token]) -> FactType | None:
+    """The kind of the elements of a list of literals, or of a fact that is a list."""
+    texts = [token.text for token in stream]
+    if texts[:1] == ["["] and texts[-1:] == ["]"]:
+        kinds = {_family([token]) for token in stream[1:-1] if token.text != ","}
+        return kinds.pop() if len(kinds) == 1 else None
+    return "text" if _family(stream) == "texts" else None
+
+
+def _collisions(rules: Sequence[Rule]) -> Iterator[str]:
+    """Pairs of rules that can set one variable to different values while neither overrides the other."""
+    setters: dict[str, list[tuple[Rule, str]]] = defaultdict(list)
+    for rule in rules:
+        for entry in rule.advice:
+            for name, value in entry.set.items():
+                setters[name].append((rule, value))
+    for name, claims in sorted(setters.items()):
+        told: set[tuple[str, str]] = set()
+        for place, (first, value) in enumerate(claims):
+            for second, other in claims[place + 1 :]:
+                pair = (first.id, second.id)
+                settled = second.id in first.overrides or first.id in second.overrides
+                if value == other or first.id == second.id or settled or pair in told:
+                    continue
+                told.add(pair)
+                yield (
+                    f"{first.id} ({first.file}) may set {name}={value} and {second.id} ({second.file}) {name}={other}; "
+                    "let one of them override the other, or make sure that they never fire together"
+                )

@@ -1,0 +1,59 @@
+"""Facts written out: a table to read, a document to process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.rules.facts import Fact, FactBase, Known
+from topoadvisor.rules.scope import spell
+from topoadvisor.rules.vocabulary import VOCABULARY, suggestion
+
+_WIDEST: Final = 44
+"""Columns that a cell may push the next one to the right."""
+
+Row = tuple[str, str, Fact]
+"""Subject id, fact name, fact."""
+
+
+def select(facts: FactBase, prefix: str) -> list[Row]:
+    """The facts whose name starts with `prefix`. Raises TopoAdvisorError when there is none."""
+    rows = [row for row in facts.walk() if row[1].startswith(prefix)]
+    if rows:
+        return rows
+    if any(name.startswith(prefix) for name in VOCABULARY):
+        raise TopoAdvisorError(f"no device here has a fact that starts with `{prefix}`")
+    raise TopoAdvisorError(f"no fact starts with `{prefix}`", hint=suggestion(prefix, VOCABULARY))
+
+
+def document(rows: Iterable[Row]) -> dict[str, Any]:
+    """`{"facts": [{"fact", "subject", "value", "origin"}]}`, with `unknown` instead of the last two where it is."""
+    return {"facts": [_entry(*row) for row in rows]}
+
+
+def _entry(subject: str, name: str, fact: Fact) -> dict[str, Any]:
+    about = {"fact": name, "subject": subject}
+    if isinstance(fact, Known):
+        return {**about, "value": fact.value, "origin": fact.origin}
+    return {**about, "unknown": fact.reason}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One block per subject; columns are aligned over all of them."""
+    cells = [(subject, name, *_cells(name, fact)) for subject, name, fact in rows]
+    widths = [min(_WIDEST, max(len(cell[column]) for cell in cells)) for column in (1, 2)]
+    lines: list[str] = []
+    last = None
+    for subject, name, value, origin in cells:
+        if subject != last:
+            lines += [subject] if last is None else ["", subject]
+            last = subject
+        lines.append(f"  {name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(name: str, fact: Fact) -> tuple[str, str]:
+    if isinstance(fact, Known):
+        return ("none" if fact.value == [] else spell(fact.value, name) or '""'), fact.origin
+    return "unknown", fact.reason

@@ -1,0 +1,221 @@
+"""Facts of each GPU, and of the GPUs together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from topoadvisor.hardware import catalogue
+from topoadvisor.rules.assumed import Assumed
+from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, any_of, follow, negate
+from topoadvisor.snapshot import Gpu, PciDevice, PcieLink, Snapshot
+
+if TYPE_CHECKING:
+    from topoadvisor.topology.model import Pair, Topology
+
+_IDLE_ABOVE = 2
+"""Performance states above this one let the PCIe link run at a lower generation."""
+
+
+def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: Assumed) -> dict[int, Scope]:
+    """GPU index → its facts."""
+    devices = {device.address: device for device in snapshot.pci or []}
+    scopes: dict[int, Scope] = {}
+    for gpu in snapshot.gpus:
+        scope = Scope(assumed.of("gpu", f"gpu:{gpu.index}"))
+        device = devices.get(gpu.address or "")
+        _identity(scope, gpu, sources)
+        _memory(scope, gpu, sources)
+        _nvlinks(scope, gpu, topology, sources)
+        _pcie(scope, gpu, device, devices.get(device.parent or "") if device else None, sources)
+        _state(scope, gpu, device, sources)
+        scopes[gpu.index] = scope
+    _peers_mode(scopes)
+    return scopes
+
+
+def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
+    """Record the node facts `gpus.*`, `c2c.any` and `numa.gpu_nodes`; `origin` says who counted the GPUs."""
+    scopes = list(gpus.values())
+    node.put("gpus.count", Known(len(scopes), origin))
+    names = _column(scopes, "gpu.name")
+    node.put("gpus.models", follow(lambda *values: list(dict.fromkeys(values)), *names))
+    node.put("gpus.same_model", _same(names))
+    node.put("gpus.model", _common(names, "the GPUs are of different models"))
+    architectures = _column(scopes, "gpu.architecture")
+    node.put("gpus.architecture", _common(architectures, "the GPUs are of different architectures"))
+    geforce = _column(scopes, "gpu.geforce")
+    node.put("gpus.geforce", negate(any_of([negate(fact) for fact in geforce])) if geforce else _none())
+    forms = _column(scopes, "gpu.form")
+    node.put("gpus.sxm", any_of([follow(lambda form: form == "sxm", form) for form in forms]))
+    capabilities = _column(scopes, "gpu.compute_capability")
+    node.put("gpus.compute_capability_min", follow(lambda *values: min(values), *capabilities) if scopes else _none())
+    node.put("gpus.compute_capability_max", follow(lambda *values: max(values), *capabilities) if scopes else _none())
+    links = _column(scopes, "gpu.c2c_gbps")
+    node.put("c2c.any", any_of([follow(lambda gbps: gbps > 0, link) for link in links]))
+    node.put("numa.gpu_nodes", _numa_nodes(node, _column(scopes, "gpu.numa_node")))
+
+
+def _none() -> Fact:
+    return Unknown("there is no GPU")
+
+
+def _column(scopes: Sequence[Scope], name: str) -> list[Fact]:
+    return [scope.facts[name] for scope in scopes]
+
+
+def _same(facts: Sequence[Fact]) -> Fact:
+    """Whether all values are equal: false as soon as two known ones differ, else unknown when one is."""
+    known = [fact for fact in facts if isinstance(fact, Known)]
+    if len({fact.value for fact in known}) > 1:
+        return follow(lambda *_: False, *known)
+    return follow(lambda *_: True, *facts) if facts else _none()
+
+
+def _common(facts: Sequence[Fact], otherwise: str) -> Fact:
+    """The value that all share; unknown with `otherwise` when they differ."""
+    same = _same(facts)
+    if isinstance(same, Unknown):
+        return same
+    return follow(lambda first, *_: first, *facts) if same.value else Unknown(otherwise)
+
+
+def _numa_nodes(node: Scope, facts: Sequence[Fact]) -> Fact:
+    if not facts:
+        return _none()
+    known = [fact for fact in facts if isinstance(fact, Known) and fact.value >= 0]
+    if len(known) == len(facts):
+        return follow(lambda *values: len(set(values)), *known)
+    if node.value("numa.count") == 1:
+        return follow(lambda _: 1, node.facts["numa.count"])
+    missing = next((fact for fact in facts if isinstance(fact, Unknown)), None)
+    return missing or Unknown("the platform does not say which NUMA node the GPUs are nearest to")
+
+
+def _identity(scope: Scope, gpu: Gpu, sources: Sources) -> None:
+    subject = f"gpu:{gpu.index}"
+    origin, why = sources.origin(*NVML), sources.why(*NVML, call="Name", subject=subject)
+    scope.read("gpu.index", gpu.index, origin, why)
+    scope.read("gpu.label", f"GPU{gpu.index}", origin, why)
+    scope.read("gpu.address", gpu.address, origin, sources.why(*NVML, *PCI, call="Pci", subject=subject))
+    name = scope.read("gpu.name", gpu.name, origin, why)
+    model = catalogue.gpu_model(scope.value("gpu.name"), gpu.pci_device)
+    stranger = f"the catalogue has no {name.value}" if isinstance(name, Known) else why
+
+    def from_catalogue(fact: str, value: Any | None) -> None:
+        scope.read(fact, value, "catalogue", stranger)
+
+    if gpu.compute_capability:
+        scope.read("gpu.compute_capability", float(gpu.compute_capability), origin, why)
+    else:
+        from_catalogue("gpu.compute_capability", float(model.compute_capability) if model else None)
+    from_catalogue("gpu.architecture", model and model.architecture)
+    from_catalogue("gpu.form", model and model.form)
+    geforce = model.geforce if model else None
+    if geforce is None and isinstance(name, Known):
+        geforce = "geforce" in name.value.lower()
+    from_catalogue("gpu.geforce", geforce)
+    from_catalogue("gpu.nvlinks.expected", model and model.max_nvlinks)
+
+
+def _memory(scope: Scope, gpu: Gpu, sources: Sources) -> None:
+    subject, origin = f"gpu:{gpu.index}", sources.origin(*NVML)
+    memory = scope.read(
+        "gpu.memory_bytes", gpu.memory_bytes, origin, sources.why(*NVML, call="MemoryInfo", subject=subject)
+    )
+    bar1 = scope.read("gpu.bar1_bytes", gpu.bar1_bytes, origin, sources.why(*NVML, call="BAR1", subject=subject))
+    scope.put("gpu.bar1_covers_memory", follow(lambda window, size: window >= size, bar1, memory))
+    scope.read("gpu.numa_node", gpu.numa_node, sources.origin(*PCI, *NVML), sources.why(*PCI, *NVML))
+
+
+def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> None:
+    links, origin = gpu.nvlinks, sources.origin(*NVML)
+    why = sources.why(*NVML, call="NvLink", subject=f"gpu:{gpu.index}")
+    scope.read("gpu.nvlinks.total", None if links is None else len(links), origin, why)
+    read = links is not None and all(link.active is not None for link in links)
+    down = sum(not link.active for link in links) if links is not None and read else None
+    scope.read("gpu.nvlinks.inactive", down, origin, why)
+    if links is not None and read:
+        scope.put("gpu.nvlinks.active", Known(sum(bool(link.active) for link in links), origin))
+    else:
+        scope.put("gpu.nvlinks.active", _links_of_pairs(gpu, topology, why))
+
+
+def _links_of_pairs(gpu: Gpu, topology: Topology, why: str) -> Fact:
+    """Active NVLinks of one GPU from what joins it to the others: through switches every pair shares the same ones."""
+    me = f"gpu:{gpu.index}"
+    pairs: list[Pair] = [
+        pair for key, pair in topology.pairs.items() if me in key and all(end.startswith("gpu:") for end in key)
+    ]
+    counts = [pair.nvlinks for pair in pairs if pair.nvlinks is not None]
+    if not pairs or len(counts) != len(pairs):
+        return Unknown(why)
+    shared = any(pair.through_switch for pair in pairs)
+    return Known(max(counts) if shared else sum(counts), f"inferred: from the NVLinks of its pairs ({pairs[0].origin})")
+
+
+def _pcie(scope: Scope, gpu: Gpu, device: PciDevice | None, port: PciDevice | None, sources: Sources) -> None:
+    subject = f"gpu:{gpu.index}"
+    nvml, sysfs = sources.origin(*NVML), sources.origin(*PCI)
+    why = sources.why(*NVML, *PCI, call="PcieLink", subject=subject)
+
+    def first(fact: str, *candidates: tuple[int | None, str]) -> None:
+        value, origin = next(((value, origin) for value, origin in candidates if value), (None, ""))
+        scope.read(fact, value, origin, why)
+
+    link = gpu.pcie or PcieLink()
+    function = device or PciDevice(address="")
+    current, top = catalogue.pcie_gen(function.link_speed_gts), catalogue.pcie_gen(function.max_link_speed_gts)
+    first("gpu.pcie.current_gen", (link.current_gen, nvml), (current, sysfs))
+    first("gpu.pcie.max_gen", (link.max_gen, nvml))
+    first("gpu.pcie.device_max_gen", (link.device_max_gen, nvml), (top, sysfs))
+    first("gpu.pcie.current_width", (link.current_width, nvml), (function.link_width, sysfs))
+    # NVML's maximum is that of device and slot together; the device's own stands in its PCIe capability.
+    first("gpu.pcie.max_width", (function.max_link_width, sysfs), (link.max_width, nvml))
+    first("gpu.pcie.port_width", (port.max_link_width if port else None, sysfs))
+    state = gpu.performance_state
+    scope.read(
+        "gpu.pcie.idle",
+        None if state is None else state > _IDLE_ABOVE,
+        nvml,
+        sources.why(*NVML, call="PerformanceState", subject=subject),
+    )
+
+
+def _state(scope: Scope, gpu: Gpu, device: PciDevice | None, sources: Sources) -> None:
+    subject, origin, fabric = f"gpu:{gpu.index}", sources.origin(*NVML), gpu.fabric
+    why = sources.why(*NVML, call="Fabric", subject=subject)
+    scope.read("gpu.fabric.state", fabric and fabric.state, origin, why)
+    scope.read("gpu.fabric.status", fabric and fabric.status, origin, why)
+    scope.read("gpu.mig", gpu.mig, origin, sources.why(*NVML, call="Mig", subject=subject))
+    scope.read("gpu.virtualization", gpu.virtualization, origin, sources.why(*NVML, call="Virtual", subject=subject))
+    form = scope.value("gpu.form")
+    if gpu.c2c_gbps is None and form not in (None, "soc"):
+        # Only a GPU on one package with its CPU has the link, and only some drivers say "none" elsewhere.
+        scope.put("gpu.c2c_gbps", Known(0.0, "catalogue"))
+    else:
+        scope.read("gpu.c2c_gbps", gpu.c2c_gbps, origin, sources.why(*NVML, call="C2c", subject=subject))
+    scope.read("gpu.driver", device and device.driver, sources.origin(*PCI), sources.why(*PCI))
+
+
+def _peers_mode(scopes: Mapping[int, Scope]) -> None:
+    for index, scope in scopes.items():
+        model = scope.value("gpu.name")
+        counts = [
+            other.facts["gpu.nvlinks.active"]
+            for peer, other in scopes.items()
+            if peer != index and other.value("gpu.name") == model
+        ]
+        known = [fact for fact in counts if isinstance(fact, Known)]
+        if known:
+            scope.put("gpu.nvlinks.peers_mode", follow(lambda *values: _mode(values), *known))
+        else:
+            why = counts[0] if counts else Unknown("no other GPU of this model is here")
+            scope.put("gpu.nvlinks.peers_mode", why)
+
+
+def _mode(values: Sequence[int]) -> int:
+    """The most frequent value, the larger one of two that are equally frequent."""
+    counted = Counter(values)
+    return max(counted, key=lambda value: (counted[value], value))

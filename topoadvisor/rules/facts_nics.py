@@ -1,0 +1,259 @@
+"""Facts of each network device and each PCIe bridge, and of the network as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from topoadvisor.rules.assumed import Assumed
+from topoadvisor.rules.functions import version_ge
+from topoadvisor.rules.scope import (
+    NETWORK,
+    PCI,
+    PROC,
+    Fact,
+    Known,
+    Scope,
+    Sources,
+    Unknown,
+    any_of,
+    blend,
+    follow,
+    none_of,
+)
+from topoadvisor.snapshot import Nic, PciDevice, Snapshot
+from topoadvisor.topology.links import PCIE_ORDER
+
+if TYPE_CHECKING:
+    from topoadvisor.topology.model import Topology
+
+_BELOW_A_SWITCH: Final = ("PIX", "PXB")
+_ORDER: Final = {"X": 0, "C2C": 1, **{str(name): place for place, name in enumerate(PCIE_ORDER, start=2)}}
+
+_VIRTUAL_KINDS: Final = ("bridge", "veth", "tunnel", "virtual")
+_VIRTUAL_NAMES: Final = re.compile(
+    r"docker|br-|virbr|veth|cni|cali|flannel|cilium|lxc|tun|tap|wg|tailscale|zt|ipvs|kube|podman"
+)
+_VIRBR_SKIPPED: Final = "2.28"
+"""First NCCL that passes over libvirt's bridges by itself."""
+
+_BY_NAME: Final = "inferred: first by name, the order of the kernel was not read"
+
+_MOST_INTERFACES: Final = 16
+"""NCCL keeps no more (`MAX_IFS` in `src/include/socket.h`)."""
+
+
+def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: Assumed) -> dict[str, Scope]:
+    """NIC name → its facts."""
+    scopes: dict[str, Scope] = {}
+    labels = {name: label for matrix in snapshot.matrices for label, name in matrix.nic_legend.items()}
+    for nic in snapshot.nics or []:
+        scope = Scope(assumed.of("nic", f"nic:{nic.name}"))
+        _device(scope, nic, sources)
+        scope.put("nic.label", Known(labels.get(nic.name, nic.name), "derived"))
+        _nearest(scope, nic, topology)
+        scopes[nic.name] = scope
+    _siblings(scopes)
+    return scopes
+
+
+def _siblings(scopes: Mapping[str, Scope]) -> None:
+    """Other active RDMA devices whose nearest GPU is as near as this one's."""
+    devices = [scope for scope in scopes.values() if scope.value("nic.rdma")]
+    for scope in scopes.values():
+        mine = scope.facts["nic.nearest_class"]
+        states = [
+            none_of(
+                [
+                    follow(lambda state: state != "ACTIVE", other.facts["nic.state"]),
+                    follow(lambda theirs, own: _ORDER[theirs] > _ORDER[own], other.facts["nic.nearest_class"], mine),
+                ]
+            )
+            for other in devices
+            if other is not scope
+        ]
+        scope.put(
+            "nic.siblings_active", follow(lambda *values: sum(values), *states) if states else Known(0, "derived")
+        )
+
+
+def _device(scope: Scope, nic: Nic, sources: Sources) -> None:
+    origin, why = sources.origin(*NETWORK), sources.why(*NETWORK)
+    ports = nic.ports or []
+    active = [port for port in ports if port.state == "ACTIVE"]
+    port = next(iter(active or ports), None)
+    scope.read("nic.name", nic.name, origin, why)
+    scope.read("nic.rdma", nic.rdma, origin, why)
+    scope.read("nic.interface", nic.interface, origin, "it has no network interface, or none was read")
+    scope.read("nic.state", port.state if port else None if nic.rdma else nic.state, origin, why)
+    scope.read("nic.link_layer", port and port.link_layer, origin, why if nic.rdma else "it is no RDMA device")
+    rates = [each.rate_gbit for each in active or ports if each.rate_gbit is not None]
+    # A link that is down reports the speed -1.
+    speed = nic.speed_mbit / 1000 if nic.speed_mbit is not None and nic.speed_mbit > 0 else None
+    scope.read("nic.rate_gbit", max(rates, default=speed), origin, why)
+    scope.read("nic.driver", nic.driver, origin, why)
+    scope.read("nic.mtu", nic.mtu, origin, why)
+    scope.read("nic.numa_node", nic.numa_node, origin, why)
+    scope.read("nic.kind", nic.kind, origin, why)
+
+
+def _nearest(scope: Scope, nic: Nic, topology: Topology) -> None:
+    node = f"nic:{nic.name}"
+    found = [
+        (_ORDER[pair.link_class], place, key, pair)
+        for place, (key, pair) in enumerate(topology.pairs.items())
+        if node in key and any(end.startswith("gpu:") for end in key) and pair.link_class in _ORDER
+    ]
+    if not found:
+        why = "no path from a GPU to it is known"
+        for name in ("nic.nearest_gpu", "nic.nearest_class", "nic.gpu_local"):
+            scope.put(name, Unknown(why))
+        return
+    _, _, key, pair = min(found, key=lambda entry: entry[:2])
+    gpu = next(end for end in key if end.startswith("gpu:"))
+    origin = f"inferred: from {pair.origin}" if pair.inferred else pair.origin
+    scope.put("nic.nearest_gpu", Known(f"GPU{gpu.removeprefix('gpu:')}", origin))
+    near = scope.put("nic.nearest_class", Known(pair.link_class, origin))
+    scope.put("nic.gpu_local", follow(lambda name: name in _BELOW_A_SWITCH, near))
+
+
+def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, sources: Sources) -> None:
+    """Record the node facts `rdma.*` and `net.*`."""
+    origin, why = sources.origin(*NETWORK), sources.why(*NETWORK)
+    unread = None if snapshot.nics is not None else Unknown(why)
+    devices = {name: scope for name, scope in nics.items() if scope.value("nic.rdma")}
+    node.put("rdma.count", unread or Known(len(devices), origin))
+    node.put("rdma.names", unread or Known(_natural(devices), origin))
+    states = [scope.facts["nic.state"] for scope in devices.values()]
+    missing = unread or next((state for state in states if isinstance(state, Unknown)), None)
+    active = [name for name in _natural(devices) if devices[name].value("nic.state") == "ACTIVE"]
+    node.put("rdma.active", missing or Known(active, blend(states) if states else origin))
+    layers = {devices[name].value("nic.link_layer") for name in active} - {None}
+    node.put("rdma.link_layers", missing or Known(sorted(layers), origin))
+    node.put("rdma.efa", unread or any_of([_efa(name, scope, origin) for name, scope in devices.items()]))
+    local = _local(active, devices, missing)
+    node.put("rdma.gpu_local", local)
+    others = follow(lambda near: [name for name in active if name not in near], local)
+    node.put("rdma.others", others)
+    beside = follow(lambda names: [name for name in names if devices[name].value("nic.gpu_local")], others)
+    node.put("rdma.others_near", beside)
+    node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
+    default = snapshot.host.default_interface
+    node.read("net.default_interface", default, sources.origin(*PROC), sources.why(*PROC))
+    candidates = _candidates(snapshot.nics, node, unread, origin)
+    node.put("net.candidates", candidates)
+    kinds = {nic.interface: nic.kind for nic in snapshot.nics or []}
+    suspicious = follow(
+        lambda names: [name for name in names if name != default and _virtual(name, kinds[name])], candidates
+    )
+    node.put("net.suspicious", suspicious)
+    first = node.put("net.bootstrap", _bootstrap(snapshot.nics or [], candidates))
+    node.put("net.bootstrap_suspicious", follow(lambda name, names: name in names, first, suspicious))
+
+
+def _bootstrap(nics: Sequence[Nic], candidates: Fact) -> Fact:
+    """The first candidate. NCCL sees interfaces by their number in the kernel, which not every snapshot holds."""
+    if isinstance(candidates, Unknown):
+        return candidates
+    numbered = {nic.interface for nic in nics if nic.interface_index is not None}
+    names: list[str] = candidates.value
+    certain = len(names) < 2 or numbered.issuperset(names)
+    return Known(names[0] if names else "", candidates.origin if certain else _BY_NAME)
+
+
+def _natural(names: Mapping[str, Scope]) -> list[str]:
+    """Names in the order a person expects: mlx5_2 before mlx5_10."""
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+
+
+def _efa(name: str, scope: Scope, origin: str) -> Fact:
+    driver = scope.facts["nic.driver"]
+    if name.startswith("efa_") or scope.value("nic.driver") == "efa":
+        return Known(True, origin)
+    # EFA devices are renamed after their slot, as those of other makers may be.
+    unclear = isinstance(driver, Unknown) and name.startswith("rdmap")
+    return driver if unclear else Known(False, origin)
+
+
+def _local(active: Sequence[str], devices: Mapping[str, Scope], missing: Fact | None) -> Fact:
+    """Active devices below a switch with a GPU: of these the fastest, and of these the more frequent link layer."""
+    if missing:
+        return missing
+    near = [devices[name].facts["nic.gpu_local"] for name in active]
+    unknown = next((fact for fact in near if isinstance(fact, Unknown)), None)
+    if unknown:
+        return unknown
+    names = [name for name in active if devices[name].value("nic.gpu_local")]
+    rates = {name: devices[name].value("nic.rate_gbit") for name in names}
+    known = [rate for rate in rates.values() if rate is not None]
+    if known and len(known) == len(names):
+        names = [name for name in names if rates[name] == max(known)]
+    layers = {name: devices[name].value("nic.link_layer") for name in names}
+    if len(set(layers.values())) > 1:
+        counted = Counter(layers.values())
+        main = max(counted, key=lambda layer: (counted[layer], layer == "InfiniBand"))
+        names = [name for name in names if layers[name] == main]
+    return Known(names, blend(near))
+
+
+def _candidates(nics: Sequence[Nic] | None, node: Scope, unread: Fact | None, origin: str) -> Fact:
+    """Interfaces in the first group that has one: `ib*`; all but docker, lo and libvirt's; docker; lo."""
+    if nics is None or unread:
+        return unread or Unknown("no network device was read")
+    ordered = sorted(nics, key=lambda nic: nic.interface_index or 0)
+    up = [nic.interface for nic in ordered if nic.interface and nic.state in ("up", "unknown")]
+    if not any(nic.interface for nic in nics):
+        return Unknown("no network interface was read")
+    version = node.value("nccl.version")
+    skipped: tuple[str, ...] = ("docker", "lo")
+    if version is None or version_ge(version, _VIRBR_SKIPPED):
+        skipped += ("virbr",)
+    groups = (
+        [name for name in up if name.startswith("ib")],
+        [name for name in up if not name.startswith(skipped)],
+        [name for name in up if name.startswith("docker")],
+        [name for name in up if name.startswith("lo")],
+    )
+    chosen = next((group for group in groups if group), [])
+    return Known(chosen[:_MOST_INTERFACES], origin)
+
+
+def _virtual(name: str, kind: str | None) -> bool:
+    return kind in _VIRTUAL_KINDS or (kind is None and _VIRTUAL_NAMES.match(name) is not None)
+
+
+def bridges(snapshot: Snapshot, sources: Sources, assumed: Assumed) -> dict[str, Scope]:
+    """PCI address → facts of every bridge."""
+    devices = {device.address: device for device in snapshot.pci or []}
+    below: dict[str, int] = {}
+    for gpu in snapshot.gpus:
+        for address in ancestors(devices, gpu.address):
+            below[address] = below.get(address, 0) + 1
+    origin, why = sources.origin(*PCI), sources.why(*PCI)
+    scopes: dict[str, Scope] = {}
+    for device in devices.values():
+        if not (device.class_code or "").startswith("0x0604"):
+            continue
+        scope = Scope(assumed.of("bridge", f"pci:{device.address}"))
+        scope.read("bridge.address", device.address, origin, why)
+        scope.read("bridge.acs_redirect", device.acs_redirect, origin, "reading ACS needs root")
+        scope.read("bridge.link_width", device.link_width, origin, why)
+        scope.read("bridge.max_link_width", device.max_link_width, origin, why)
+        scope.read("bridge.link_speed_gts", device.link_speed_gts, origin, why)
+        scope.read("bridge.max_link_speed_gts", device.max_link_speed_gts, origin, why)
+        scope.read("bridge.gpus_below", below.get(device.address, 0), origin, why)
+        scope.read("bridge.port_type", device.port_type, origin, why)
+        scopes[device.address] = scope
+    return scopes
+
+
+def ancestors(devices: Mapping[str, PciDevice], address: str | None) -> Iterator[str]:
+    """Addresses of the bridges above a device, nearest first."""
+    device = devices.get(address or "")
+    seen: set[str] = set()
+    while device is not None and device.parent is not None and device.parent not in seen:
+        seen.add(device.parent)
+        yield device.parent
+        device = devices.get(device.parent)

@@ -1,0 +1,192 @@
+"""Facts of the machine around the GPUs: driver, CPU, virtualisation, IOMMU, platform, limits, kernel, NCCL library."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from topoadvisor.rules.functions import version_ge
+from topoadvisor.rules.scope import (
+    DMI,
+    DRIVER,
+    IOMMU,
+    NCCL,
+    NUMA,
+    NVML,
+    PCI,
+    PROC,
+    Fact,
+    Known,
+    Scope,
+    Sources,
+    Unknown,
+    any_of,
+    follow,
+    negate,
+)
+from topoadvisor.snapshot import PciDevice, Snapshot
+
+DMABUF_KERNEL: Final = "5.12"
+"""First Linux kernel whose RDMA stack takes DMA-BUF memory regions."""
+
+_AZURE_TAG: Final = "7783-7084-3265-9085-8269-3286-77"
+"""Chassis asset tag of every Azure virtual machine."""
+
+_DGX: Final = re.compile(r"\bDGX[ -]?(A100|A800|H100|H200|H800|B200|B300|GB200|GB300|GH200|STATION|SPARK|1|2)\b", re.I)
+_PASSTHROUGH_CLASSES: Final = ("0x0300", "0x0302")
+_NVIDIA: Final = "0x10de"
+
+
+def gather(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    """Record every node fact that needs neither the GPUs nor the topology."""
+    _driver(scope, snapshot, sources)
+    _cpu(scope, snapshot, sources)
+    _virtual(scope, snapshot, sources)
+    _iommu(scope, snapshot, sources)
+    _platform(scope, snapshot, sources)
+    _limits(scope, snapshot, sources)
+    _kernel(scope, snapshot, sources)
+    _fabric(scope, snapshot, sources)
+
+
+def is_gpu(device: PciDevice) -> bool:
+    """An NVIDIA display or 3D controller, whatever driver holds it."""
+    return device.vendor == _NVIDIA and (device.class_code or "").startswith(_PASSTHROUGH_CLASSES)
+
+
+def _driver(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    driver = snapshot.driver
+    asked = (*NVML, *DRIVER)
+    origin, why = sources.origin(*asked), sources.why(*asked)
+    version = scope.read("driver.version", driver.version, origin, why)
+    scope.read("driver.flavour", driver.flavour, sources.origin(*DRIVER), sources.why(*DRIVER))
+    scope.put("driver.patched_p2p", _patched(driver.banner, version, sources))
+    scope.read("cuda.version", driver.cuda, sources.origin(*NVML), sources.why(*NVML))
+    libraries = snapshot.nccl_libraries
+    first = next((library.version for library in libraries or [] if library.version), None)
+    why = sources.why(*NCCL)
+    missing = why if libraries is None else "no NCCL library was found" if not libraries else "its version was not read"
+    scope.read("nccl.version", first, sources.origin(*NCCL), missing)
+    scope.read("nccl.libraries", None if libraries is None else len(libraries), sources.origin(*NCCL), why)
+
+
+def _patched(banner: str | None, version: Fact, sources: Sources) -> Fact:
+    if banner:
+        return Known("p2p" in banner.lower(), sources.origin(*DRIVER))
+    return follow(lambda text: "p2p" in text.lower(), version)
+
+
+def _cpu(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    host = snapshot.host
+    asked = PROC
+    origin, why = sources.origin(*asked), sources.why(*asked)
+    cpu = host.cpu
+    scope.read("cpu.vendor", cpu and cpu.vendor, origin, why)
+    scope.read("cpu.architecture", cpu and cpu.architecture, origin, why)
+    scope.read("cpu.model_name", cpu and cpu.model_name, origin, why)
+    scope.read("cpu.family", cpu and cpu.family, origin, why)
+    scope.read("cpu.model", cpu and cpu.model, origin, why)
+    scope.read("cpu.sockets", cpu and cpu.sockets, origin, why)
+    nodes = host.numa_nodes
+    scope.read("numa.count", None if nodes is None else len(nodes), sources.origin(*NUMA), sources.why(*NUMA))
+
+
+def _virtual(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    host = snapshot.host
+    asked = (*PROC, *DMI)
+    origin, why = sources.origin(*asked), sources.why(*asked)
+    hypervisor = scope.read("vm.hypervisor", host.hypervisor, origin, why)
+    inside = any(gpu.virtualization in ("passthrough", "vgpu") for gpu in snapshot.gpus)
+    if inside and isinstance(hypervisor, Unknown):
+        scope.put("vm.guest", Known(True, sources.origin(*NVML)))
+    else:
+        scope.put("vm.guest", follow(lambda text: text != "none", hypervisor))
+    given_away = None
+    if snapshot.pci is not None:
+        given_away = any(device.driver == "vfio-pci" and is_gpu(device) for device in snapshot.pci)
+    scope.read("vm.host_with_passthrough", given_away, sources.origin(*PCI), sources.why(*PCI))
+    kind = scope.read("container.kind", host.container, sources.origin(*PROC), sources.why(*PROC))
+    scope.put("container.any", follow(lambda text: text != "none", kind))
+
+
+def _iommu(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    groups = snapshot.host.iommu_groups
+    origin, why = sources.origin(*IOMMU), sources.why(*IOMMU)
+    scope.read("iommu.enabled", None if groups is None else bool(groups), origin, why)
+    addresses = {gpu.address for gpu in snapshot.gpus if gpu.address}
+    mine = [group for group in groups or [] if addresses.intersection(group.devices)]
+    types = [group.type for group in mine]
+    if groups is not None and not mine and (not groups or addresses):
+        mode, translated = "off", False
+    elif not mine or None in types:
+        mode, translated = None, None
+        why = why if groups is None else f"{origin} does not say which type the GPUs' IOMMU groups have"
+    else:
+        mode = ", ".join(sorted({kind for kind in types if kind}))
+        translated = any(kind in ("DMA", "DMA-FQ") for kind in types)
+    scope.read("iommu.mode", mode, origin, why)
+    scope.read("iommu.translated", translated, origin, why)
+
+
+def _platform(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    dmi = snapshot.host.dmi
+    origin, why = sources.origin(*DMI), sources.why(*DMI)
+    fields = dmi or {}
+    scope.read("platform.vendor", fields.get("sys_vendor"), origin, why)
+    product = scope.read("platform.product", fields.get("product_name"), origin, why)
+    scope.read("platform.cloud", None if dmi is None else _cloud(dmi), origin, why)
+    scope.put("platform.system", follow(_system, product))
+
+
+def _cloud(dmi: dict[str, str]) -> str:
+    vendor, tag = dmi.get("sys_vendor", ""), dmi.get("chassis_asset_tag", "")
+    if vendor == "Amazon EC2" or tag == "Amazon EC2":
+        return "aws"
+    if tag == _AZURE_TAG:
+        return "azure"
+    if vendor == "Google" or dmi.get("product_name") == "Google Compute Engine":
+        return "gcp"
+    return "oci" if tag == "OracleCloud.com" else "none"
+
+
+def _system(product: str) -> str:
+    found = _DGX.search(product)
+    return f"dgx-{found[1].lower()}" if found else "none"
+
+
+def _limits(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    host = snapshot.host
+    origin, why = sources.origin(*PROC), sources.why(*PROC)
+    scope.read("shm.total_bytes", host.shm_total_bytes, origin, why)
+    scope.read("shm.free_bytes", host.shm_free_bytes, origin, why)
+    scope.read("limits.memlock_bytes", host.memlock_bytes, origin, why)
+    scope.read("limits.open_files", host.open_files, origin, why)
+
+
+def _kernel(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    host = snapshot.host
+    origin, why = sources.origin(*PROC), sources.why(*PROC)
+    kernel = scope.read("kernel.version", host.kernel, origin, why)
+    scope.read("kernel.command_line", host.command_line, origin, why)
+    loaded = None if host.modules is None else set(host.modules)
+    peermem = None if loaded is None else bool(loaded & {"nvidia_peermem", "nv_peer_mem"})
+    scope.read("modules.nvidia_peermem", peermem, origin, why)
+    scope.read("modules.gdrdrv", None if loaded is None else "gdrdrv" in loaded, origin, why)
+    scope.put("gdr.peermem", scope.facts["modules.nvidia_peermem"])
+    open_modules = follow(lambda flavour: flavour == "open", scope.facts["driver.flavour"])
+    recent = follow(lambda version: version_ge(version, DMABUF_KERNEL), kernel)
+    scope.put("gdr.dmabuf_possible", negate(any_of([negate(open_modules), negate(recent)])))
+    scope.put("gdr.any_path", any_of([scope.facts["gdr.peermem"], scope.facts["gdr.dmabuf_possible"]]))
+
+
+def _fabric(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
+    host = snapshot.host
+    state = (host.services or {}).get("nvidia-fabricmanager")
+    scope.read("fabricmanager.state", state, sources.origin(*PROC), sources.why(*PROC))
+    begun = [gpu.fabric.state for gpu in snapshot.gpus if gpu.fabric is not None]
+    read = bool(snapshot.gpus) and len(begun) == len(snapshot.gpus) and None not in begun
+    incomplete = sum(state in ("not-started", "in-progress") for state in begun) if read else None
+    why = sources.why(*NVML, call="Fabric")
+    scope.read("fabric.incomplete_gpus", incomplete, sources.origin(*NVML), why)
+    scope.read("nvswitch.visible", host.nvswitch_control, sources.origin(*PROC), sources.why(*PROC))
+    scope.read("topology_file.default", host.topology_file, sources.origin(*PROC), sources.why(*PROC))

@@ -1,0 +1,363 @@
+"""Facts of each pair of GPUs, and of the pairs together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from topoadvisor.hardware import catalogue
+from topoadvisor.nccl import model
+from topoadvisor.nccl.levels import NcclPath, parse_int
+from topoadvisor.rules.assumed import Assumed
+from topoadvisor.rules.functions import version_ge
+from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, any_of, blend, follow, none_of
+from topoadvisor.snapshot import Measurement, P2p, Snapshot
+from topoadvisor.topology import links
+from topoadvisor.topology.links import PCIE_ORDER, LinkClass
+
+if TYPE_CHECKING:
+    from topoadvisor.topology.model import Pair, Topology
+
+REFUSED_BY_STOCK: Final = "inferred: stock drivers refuse P2P on this model"
+_GRANTED_BY_NVLINK: Final = "inferred: NVLinks are up between the two"
+_PATCHED: Final = "inferred: the driver grants P2P on a model on which stock drivers refuse it"
+_HONEST_SINCE: Final = "550.40.07"
+"""Older stock drivers claim P2P between GeForce cards of the Ada generation, and it does not work."""
+
+_UNSURE: Final = "U"
+_OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
+"""Mildest first."""
+
+_NAMED: Final = 4
+"""Pairs that a text names before it counts the rest."""
+
+Key = tuple[int, int]
+
+
+def gather(
+    snapshot: Snapshot,
+    topology: Topology,
+    sources: Sources,
+    assumed: Assumed,
+    node: Scope,
+    gpus: Mapping[int, Scope],
+) -> dict[Key, Scope]:
+    """Pair of GPU indexes (lower first) → its facts."""
+    status = {(entry.a, entry.b): entry for entry in snapshot.p2p or []}
+    runs = _measurements(snapshot.measurements)
+    indexes = [gpu.index for gpu in snapshot.gpus]
+    bridges = {f"pci:{device.address}": device for device in snapshot.pci or []}
+    refusing = _refusing(snapshot, gpus)
+    relays = _direct_neighbours(topology)
+    scopes: dict[Key, Scope] = {}
+    for place, a in enumerate(indexes):
+        for b in indexes[place + 1 :]:
+            scope = Scope(assumed.of("pair", f"gpu:{a}-gpu:{b}"))
+            pair = _pair(topology, f"gpu:{a}", f"gpu:{b}")
+            _wires(scope, pair, gpus[a], gpus[b], node)
+            _nccl_path(scope, bool(relays.get(f"gpu:{a}", set()) & relays.get(f"gpu:{b}", set())))
+            _p2p(scope, [status.get((a, b)), status.get((b, a))], snapshot, sources, node, bool(refusing & {a, b}))
+            _path(scope, pair, bridges, snapshot, sources, node)
+            _transport(scope, node)
+            _measured(scope, runs.get((a, b), []), sources)
+            scopes[(a, b)] = scope
+    return scopes
+
+
+def summarise(
+    node: Scope,
+    pairs: Mapping[Key, Scope],
+    gpus: Mapping[int, Scope],
+    snapshot: Snapshot,
+    topology: Topology,
+    sources: Sources,
+) -> None:
+    """Record the node facts `nvlink.*` and `p2p.*`, and recognise a patched driver by what it grants."""
+    scopes = list(pairs.values())
+    refusing = _refusing(snapshot, gpus)
+    if _granted_beyond_stock(node, (scope for key, scope in pairs.items() if refusing.intersection(key))):
+        node.put("driver.patched_p2p", Known(True, _PATCHED))
+
+    def column(name: str) -> list[Fact]:
+        return [scope.facts[name] for scope in scopes]
+
+    counts = column("pair.nvlinks")
+    linked = [follow(lambda count: count > 0, count) for count in counts]
+    node.put("nvlink.any", _any_link(snapshot, sources, linked))
+    node.put("nvlink.full_mesh", none_of([follow(lambda up: not up, up) for up in linked]) if linked else _alone(False))
+    node.put("nvlink.switch", _switch(snapshot, sources, column("pair.through_switch")))
+    read = bool(snapshot.gpus) and all(gpu.nvlinks is not None for gpu in snapshot.gpus)
+    hidden = topology.hidden_switches > 0 or (False if read else None)
+    node.read("nvlink.hidden_switch", hidden, sources.origin(*NVML), sources.why(*NVML, call="NvLinkRemote"))
+    node.put("p2p.any_refused", any_of(column("pair.p2p.refused")))
+    granted = column("pair.p2p.ok")
+    node.put("p2p.none_ok", none_of(granted) if granted else _alone(False))
+    node.put("p2p.summary", _tally(column("pair.p2p.read"), lambda status: status))
+    node.put(
+        "nvlink.summary", _tally(column("pair.link_class"), lambda name: name if name[:2] == "NV" else "no NVLink")
+    )
+    node.put("p2p.all_ok", none_of([follow(lambda ok: not ok, ok) for ok in granted]))
+    without = follow(lambda *values: sum(value == 0 for value in values), *counts) if counts else _alone(0)
+    node.put("p2p.pairs_without_nvlink", without)
+    paths = column("pair.nccl_path")
+    node.put("p2p.worst_nccl_path", follow(_worst, *paths) if paths else _alone(""))
+    classes = column("pair.pcie_class")
+    node.put("p2p.worst_class", follow(_farthest, *classes) if classes else _alone(""))
+    _beyond_level(node, pairs)
+    bare = [path for path, up in zip(paths, linked, strict=True) if not (isinstance(up, Known) and up.value)]
+    node.put("p2p.worst_nvlinkless_path", follow(_worst, *bare) if bare else _alone(""))
+
+
+def _alone(value: Any) -> Fact:
+    return Known(value, "derived")
+
+
+def _worst(*names: str) -> str:
+    return max(NcclPath[name] for name in names).name
+
+
+def _farthest(*classes: str) -> str:
+    return max(classes, key=lambda name: PCIE_ORDER.index(LinkClass(name)))
+
+
+def _tally(facts: Sequence[Fact], word: Callable[[str], str]) -> Fact:
+    """How many pairs have each value: `CNS on 28 of 28 pairs`."""
+
+    def count(*values: str) -> str:
+        counted = Counter(word(value) for value in values)
+        return ", ".join(f"{value} on {number}" for value, number in counted.most_common()) + f" of {len(values)} pairs"
+
+    return follow(count, *facts) if facts else Unknown("there are no two GPUs")
+
+
+def _beyond_level(node: Scope, pairs: Mapping[Key, Scope]) -> None:
+    """Pairs that could use P2P and are farther than NCCL's level."""
+    level = node.facts["nccl.p2p_level"]
+    states: dict[str, Fact] = {}
+    for (a, b), scope in pairs.items():
+        within = follow(
+            lambda path, farthest: NcclPath[path] <= NcclPath[farthest], scope.facts["pair.nccl_path"], level
+        )
+        linked = follow(lambda count: count > 0, scope.facts["pair.nvlinks"])
+        states[f"GPU{a}-GPU{b}"] = none_of([follow(lambda ok: not ok, scope.facts["pair.p2p.ok"]), linked, within])
+    inputs = list(states.values())
+    node.put("gpus.beyond_level", follow(lambda *values: sum(values), *inputs))
+    names = [name for name, state in states.items() if isinstance(state, Known) and state.value]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    node.put("gpus.beyond_level_pairs", follow(lambda *_: ", ".join(names[:_NAMED]) + more, *inputs))
+
+
+def _any_link(snapshot: Snapshot, sources: Sources, linked: Sequence[Fact]) -> Fact:
+    """Links count even when a single GPU, or a hidden peer, leaves no pair to show them."""
+    states = [gpu.nvlinks for gpu in snapshot.gpus]
+    if any(link.active for gpu_links in states for link in gpu_links or []):
+        return Known(True, sources.origin(*NVML))
+    if states and all(gpu_links is not None for gpu_links in states):
+        unread = any(link.active is None for gpu_links in states for link in gpu_links or [])
+        return Unknown(sources.why(*NVML, call="NvLinkState")) if unread else Known(False, sources.origin(*NVML))
+    return any_of(linked) if linked else Unknown(sources.why(*NVML, call="NvLink"))
+
+
+def _switch(snapshot: Snapshot, sources: Sources, through: Sequence[Fact]) -> Fact:
+    if any(link.remote_type == "switch" for gpu in snapshot.gpus for link in gpu.nvlinks or []):
+        return Known(True, sources.origin(*NVML))
+    if through:
+        return any_of(through)
+    read = bool(snapshot.gpus) and all(gpu.nvlinks is not None for gpu in snapshot.gpus)
+    return Known(False, sources.origin(*NVML)) if read else Unknown(sources.why(*NVML, call="NvLink"))
+
+
+def _pair(topology: Topology, a: str, b: str) -> Pair | None:
+    try:
+        return topology.pair(a, b)
+    except KeyError:
+        return None
+
+
+def _direct_neighbours(topology: Topology) -> dict[str, set[str]]:
+    """GPU node id → GPUs that it has NVLinks to without a switch between."""
+    neighbours: dict[str, set[str]] = {}
+    for (a, b), pair in topology.pairs.items():
+        if a.startswith("gpu:") and b.startswith("gpu:") and pair.nvlinks and not pair.through_switch:
+            neighbours.setdefault(a, set()).add(b)
+            neighbours.setdefault(b, set()).add(a)
+    return neighbours
+
+
+def _wires(scope: Scope, pair: Pair | None, a: Scope, b: Scope, node: Scope) -> None:
+    scope.put("pair.a", a.facts["gpu.label"])
+    scope.put("pair.b", b.facts["gpu.label"])
+    why = "how the two are joined could not be determined"
+    origin = "" if pair is None else f"inferred: from {pair.origin}" if pair.inferred else pair.origin
+    scope.read("pair.link_class", pair and pair.link_class, origin, why)
+    scope.read("pair.pcie_class", pair and pair.pcie_class, origin, why)
+    nvlinks = scope.read("pair.nvlinks", pair.nvlinks if pair else None, origin, why)
+    through = pair.through_switch if pair and isinstance(nvlinks, Known) else None
+    scope.read("pair.through_switch", through, origin, why)
+    scope.read("pair.gbps", pair and pair.gbps, origin, "the bandwidth of this path is not known")
+    scope.put("pair.same_numa", _same_numa(a.facts["gpu.numa_node"], b.facts["gpu.numa_node"], node))
+    scope.put("pair.same_model", follow(lambda x, y: x == y, a.facts["gpu.name"], b.facts["gpu.name"]))
+
+
+def _same_numa(a: Fact, b: Fact, node: Scope) -> Fact:
+    if node.value("numa.count") == 1:
+        return follow(lambda _: True, node.facts["numa.count"])
+    if any(isinstance(fact, Known) and fact.value < 0 for fact in (a, b)):
+        return Unknown("the platform does not say which NUMA node a GPU is nearest to")
+    return follow(lambda x, y: x == y, a, b)
+
+
+def _nccl_path(scope: Scope, relayed: bool) -> None:
+    """NCCL also counts NVLink through one GPU in between, which no link class shows."""
+
+    def name(link_class: str, nvlinks: int) -> str:
+        path = links.to_nccl(link_class)
+        return NcclPath.NVB.name if relayed and not nvlinks and path > NcclPath.NVB else path.name
+
+    link_class = scope.facts["pair.link_class"]
+    if isinstance(link_class, Known) and not _is_class(link_class.value):
+        scope.put("pair.nccl_path", Unknown(f"{link_class.value} is no link class"))
+    else:
+        scope.put("pair.nccl_path", follow(name, link_class, scope.facts["pair.nvlinks"]))
+
+
+def _is_class(text: str) -> bool:
+    try:
+        links.to_nccl(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _p2p(
+    scope: Scope,
+    both: Sequence[P2p | None],
+    snapshot: Snapshot,
+    sources: Sources,
+    node: Scope,
+    stock_refuses: bool,
+) -> None:
+    entries = [entry for entry in both if entry is not None]
+    origin = sources.origin(*NVML, "nvidia-smi topo -p2p r")
+    why = sources.why(*NVML, call="P2PStatus") if snapshot.p2p is None or not entries else "one direction was not read"
+    inferred = _inferred(scope, node, stock_refuses)
+    for name, pick in _CAPABILITIES:
+        answer = _worse([pick(entry) for entry in entries])
+        if answer is None and inferred is not None and not (name == "pair.p2p.nvlink" and inferred.value != "OK"):
+            scope.put(name, inferred)
+        else:
+            scope.read(name, answer, origin, why)
+    read, write = scope.facts["pair.p2p.read"], scope.facts["pair.p2p.write"]
+    refused = any_of([_refused(read), _refused(write)])
+    scope.put("pair.p2p.refused", refused)
+    scope.put("pair.p2p.ok", none_of([refused]))
+
+
+_CAPABILITIES: Final[tuple[tuple[str, Callable[[P2p], str | None]], ...]] = (
+    ("pair.p2p.read", lambda entry: entry.read),
+    ("pair.p2p.write", lambda entry: entry.write),
+    ("pair.p2p.nvlink", lambda entry: entry.nvlink),
+)
+
+
+def _refused(status: Fact) -> Fact:
+    if isinstance(status, Known) and status.value == _UNSURE:
+        return Unknown("the driver itself does not know whether the pair can do it")
+    return follow(lambda text: text != "OK", status)
+
+
+def _worse(answers: Iterable[str | None]) -> str | None:
+    """The worse of the directions; None when none was read, or when one was not and the other is OK."""
+    known = list(answers)
+    return next(
+        (answer for answer in known if answer not in (None, "OK")), None if None in known or not known else "OK"
+    )
+
+
+def _inferred(scope: Scope, node: Scope, stock_refuses: bool) -> Known | None:
+    """What the driver's answer must be when nobody asked it."""
+    if scope.value("pair.nvlinks"):
+        return Known("OK", _GRANTED_BY_NVLINK)
+    if node.value("driver.patched_p2p") is not False or not stock_refuses:
+        return None
+    version = node.value("driver.version")
+    honest = version is None or version_ge(version, _HONEST_SINCE)
+    return Known("NS", REFUSED_BY_STOCK) if honest else None
+
+
+def _refusing(snapshot: Snapshot, gpus: Mapping[int, Scope]) -> set[int]:
+    """Indexes of the GPUs of a model on which no stock driver grants P2P over PCIe."""
+    models = {
+        gpu.index: catalogue.gpu_model(gpus[gpu.index].value("gpu.name"), gpu.pci_device) for gpu in snapshot.gpus
+    }
+    return {index for index, found in models.items() if found is not None and found.p2p_over_pcie is False}
+
+
+def _granted_beyond_stock(node: Scope, pairs: Iterable[Scope]) -> bool:
+    """The driver grants one of these pairs what no stock driver of its age grants."""
+    version = node.value("driver.version")
+    honest = version is not None and version_ge(version, _HONEST_SINCE)
+    return honest and any(pair.value("pair.p2p.ok") and not pair.value("pair.nvlinks") for pair in pairs)
+
+
+def _path(
+    scope: Scope, pair: Pair | None, bridges: Mapping[str, Any], snapshot: Snapshot, sources: Sources, node: Scope
+) -> None:
+    scope.put(
+        "pair.path.crosses_host",
+        follow(lambda name: name in ("PHB", "NODE", "SYS"), scope.facts["pair.pcie_class"]),
+    )
+    names = pair.pcie_path if pair else ()
+    known = snapshot.pci is not None and bool(names) and not any(name.startswith("switch:") for name in names)
+    on_path = [bridges[name] for name in names if name in bridges]
+    origin = sources.origin(*PCI)
+    why = sources.why(*PCI) if snapshot.pci is None else "the bridges between the two were not read"
+    scope.read("pair.path.bridges", [bridge.address for bridge in on_path] if known else None, origin, why)
+    # An upstream port passes traffic on; only root ports and downstream ports can redirect it.
+    states = [bridge.acs_redirect for bridge in on_path if bridge.port_type != "upstream"]
+    redirecting = [bridge.address for bridge in on_path if bridge.acs_redirect]
+    if node.value("vm.guest"):
+        states, redirecting, why = [None], [], "a guest does not see the bridges of its host"
+    elif known:
+        why = "reading ACS needs root"
+    unread = not known or None in states
+    scope.read("pair.path.acs_redirect", True if redirecting else None if unread else False, origin, why)
+    scope.read("pair.path.acs_bridges", redirecting if redirecting or not unread else None, origin, why)
+
+
+def _transport(scope: Scope, node: Scope) -> None:
+    path, level = scope.value("pair.nccl_path"), node.value("nccl.p2p_level")
+    shm = node.facts["env.NCCL_SHM_DISABLE"]
+    choice = model.transport(
+        path=None if path is None else NcclPath[path],
+        p2p_ok=scope.value("pair.p2p.ok"),
+        level=None if level is None else NcclPath[level],
+        shm_disabled=parse_int(shm.value) == 1 if isinstance(shm, Known) else None,
+    )
+    inputs = [scope.facts["pair.nccl_path"], scope.facts["pair.p2p.ok"], node.facts["nccl.p2p_level"]]
+    scope.read("pair.nccl.transport", choice.kind, blend(inputs), choice.why)
+
+
+def _measurements(runs: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
+    """Measurements by pair of GPU indexes, lower first."""
+    by_pair: dict[Key, list[Measurement]] = {}
+    for run in runs:
+        ends = run.subject.replace("<>", ">").split(">")
+        numbers = [end.removeprefix("gpu:") for end in ends]
+        if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
+            a, b = sorted(int(number) for number in numbers)
+            by_pair.setdefault((a, b), []).append(run)
+    return by_pair
+
+
+def _measured(scope: Scope, runs: Sequence[Measurement], sources: Sources) -> None:
+    origin, why = "measurement", "it was not measured; `topoadvisor verify` does"
+    one_way = [run.gbps for run in runs if run.kind == "peer-copy" and run.gbps is not None]
+    both_ways = [run.gbps for run in runs if run.kind == "peer-copy-both" and run.gbps is not None]
+    scope.read("pair.measured.uni_gbps", min(one_way, default=None), origin, why)
+    scope.read("pair.measured.bi_gbps", min(both_ways, default=None), origin, why)
+    outcome = max((run.outcome for run in runs), key=_OUTCOMES.index, default=None)
+    scope.read("pair.measured.outcome", outcome, origin, why)
+    checked = [run.data_ok for run in runs if run.data_ok is not None]
+    scope.read("pair.measured.data_ok", all(checked) if checked else None, origin, why)

@@ -1,0 +1,147 @@
+"""Facts about NCCL's variables: what is set, where, and which P2P level that gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from topoadvisor.nccl import defaults, levels, settings, versions
+from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.rules.assumed import Assumed
+from topoadvisor.rules.functions import matches_set
+from topoadvisor.rules.scope import ASSUMED, SETTINGS, Fact, Known, Scope, Sources, Unknown, blend, follow
+from topoadvisor.snapshot import Setting, Snapshot
+
+_UNIFORM_SINCE: Final = "2.23.4"
+"""First NCCL whose default P2P level depends on nothing but an AMD CPU with at most two GPUs."""
+
+_NEIGHBOURS: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+"""Variables of others that facts are made of."""
+
+_DISABLE, _LEVEL = "env.NCCL_P2P_DISABLE", "env.NCCL_P2P_LEVEL"
+
+
+def gather(node: Scope, snapshot: Snapshot, sources: Sources, assumed: Assumed) -> Fact:
+    """Record `env.*` and the P2P levels; needs `gpus.count` and `cpu.*`. Returns what any unnamed variable is."""
+    read = snapshot.settings is not None
+    unset: Fact = Known("", sources.origin(*SETTINGS)) if read else Unknown(sources.why(*SETTINGS))
+    names = dict.fromkeys([*settings.registry(), *_NEIGHBOURS], unset)
+    for setting in reversed(snapshot.settings or []):
+        names[setting.name] = Known(setting.value, setting.origin)
+    for name in assumed.of("node"):
+        if name.startswith("env."):
+            names.setdefault(name.removeprefix("env."), unset)
+    for name, fact in names.items():
+        node.put(f"env.{name}", fact)
+    _p2p_levels(node)
+    return unset
+
+
+def _p2p_levels(node: Scope) -> None:
+    version = node.facts["nccl.version"]
+    number = version.value if isinstance(version, Known) else None
+    if number is not None and not _is_version(number):
+        version, number = Unknown(f"{number!r} is no version"), None
+    machine = [node.facts["cpu.architecture"], node.facts["cpu.vendor"], node.facts["gpus.count"]]
+    default = defaults.p2p_level(
+        number,
+        arch=node.value("cpu.architecture"),
+        cpu_vendor=node.value("cpu.vendor"),
+        cpu_family=node.value("cpu.family"),
+        cpu_model=node.value("cpu.model"),
+        gpus=node.value("gpus.count"),
+    )
+    missing = next((fact.reason for fact in (version, *machine) if isinstance(fact, Unknown)), "NCCL is too old to say")
+    why = blend([version, *machine])
+    known = node.read("nccl.default_p2p_level", default.name if default is not None else None, why, missing)
+    node.put("nccl.default_reason", follow(lambda level: _reason(level, number, node.value("cpu.vendor")), known))
+    disable, level = node.facts[_DISABLE], node.facts[_LEVEL]
+    if isinstance(disable, Unknown):
+        node.put("nccl.p2p_level", disable)
+    elif isinstance(level, Unknown):
+        node.put("nccl.p2p_level", level)
+    else:
+        reading = levels.user_p2p_level(disable.value or None, level.value or None, number)
+        chosen = None if reading.level is None else Known(reading.level.name, blend([disable, level]))
+        node.put("nccl.p2p_level", chosen or known)
+
+
+def _reason(level: str, version: str | None, vendor: str | None) -> str:
+    """Why this is NCCL's default, as one clause."""
+    if version is None:
+        return f"by default every NCCL stops at {level} on such a machine"
+    if not versions.at_least(version, _UNIFORM_SINCE):
+        return f"NCCL {version} stops at {level} by default on {vendor or 'such'} CPUs"
+    if level == NcclPath.SYS.name:
+        return (
+            f"since {_UNIFORM_SINCE} NCCL allows P2P across the whole machine only with an AMD CPU and at most two GPUs"
+        )
+    return f"since {_UNIFORM_SINCE} NCCL stops at {level} by default, except with an AMD CPU and at most two GPUs"
+
+
+def _is_version(text: str) -> bool:
+    try:
+        versions.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def variables(snapshot: Snapshot, node: Scope, assumed: Assumed) -> dict[str, Scope]:
+    """Subject id → facts of every setting, overridden ones too, in the order of precedence: assumed ones first."""
+    scopes: dict[str, Scope] = {}
+    entries = [*_supplied(snapshot, assumed), *(snapshot.settings or [])]
+    removed = {name for name, value in assumed.of("node").items() if value == ""}
+    entries = [setting for setting in entries if f"env.{setting.name}" not in removed]
+    seen: set[str] = set()
+    for setting in entries:
+        identity = f"variable:{setting.name}"
+        if setting.name in seen:
+            identity += f"@{setting.origin}" + (f":{setting.line}" if setting.line else "")
+        scopes[identity] = _variable(setting, setting.name in seen, node, assumed.of("variable"))
+        seen.add(setting.name)
+    return scopes
+
+
+def _supplied(snapshot: Snapshot, assumed: Assumed) -> list[Setting]:
+    """Assumed variables that the snapshot does not hold as such yet."""
+    there = {setting.name for setting in snapshot.settings or [] if setting.origin == ASSUMED}
+    names = {name.removeprefix("env."): value for name, value in assumed.of("node").items() if name.startswith("env.")}
+    return [Setting(name=name, value=text, origin=ASSUMED) for name, text in names.items() if name not in there]
+
+
+def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[str, object]) -> Scope:
+    scope = Scope(assumed)
+    info = settings.registry().get(setting.name)
+    origin = setting.origin
+    scope.put("variable.name", Known(setting.name, origin))
+    scope.put("variable.value", Known(setting.value, origin))
+    scope.put("variable.origin", Known(setting.origin, origin))
+    scope.put("variable.line", Known(setting.line or 0, origin))
+    scope.put("variable.known", Known(info is not None, "catalogue"))
+    scope.put("variable.class", Known(info.setting_class if info else "", "catalogue"))
+    scope.put("variable.parser", Known(info.parser if info else "", "catalogue"))
+    scope.put("variable.since", Known((info.since if info else None) or "", "catalogue"))
+    scope.put("variable.removed", Known((info.removed if info else None) or "", "catalogue"))
+    numeric = info is not None and info.parser in ("int", "bool-int")
+    integer = levels.parse_int(setting.value) if numeric else None
+    why = "NCCL keeps its default for this text" if numeric else f"{setting.name} is no number for NCCL"
+    scope.read("variable.integer", integer, "derived", why)
+    if info is not None and info.parser == "hca":
+        scope.put("variable.selects", follow(lambda names: matches_set(setting.value, names), node.facts["rdma.names"]))
+    else:
+        scope.put("variable.selects", Unknown(f"{setting.name} selects no RDMA devices"))
+    scope.put("variable.level", _level(setting, info, node))
+    scope.put("variable.overridden", Known(overridden, "derived"))
+    return scope
+
+
+def _level(setting: Setting, info: settings.SettingInfo | None, node: Scope) -> Fact:
+    if info is None or info.parser not in ("level", "merge-level"):
+        return Unknown(f"{setting.name} is no level variable")
+    if info.parser == "merge-level":
+        reading = levels.parse_merge_level(setting.value)
+    else:
+        version = node.value("nccl.version")
+        reading = levels.parse_level(setting.value, version if version and _is_version(version) else None)
+    return Known(reading.level.name if reading.level is not None else "", "derived")

@@ -1,0 +1,97 @@
+"""Facts about the GPUs that CUDA_VISIBLE_DEVICES picks: whether they are near each other, and who would be nearer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from topoadvisor.rules.scope import Fact, Known, Scope, Unknown, blend, follow
+from topoadvisor.topology.links import PCIE_ORDER, nvlink_count
+
+_VARIABLE = "env.CUDA_VISIBLE_DEVICES"
+_NEAR = ("PIX", "PXB")
+_ORDER = {str(name): place for place, name in enumerate(PCIE_ORDER)}
+
+Key = tuple[int, int]
+
+
+def gather(node: Scope, gpus: Mapping[int, Scope], pairs: Mapping[Key, Scope]) -> None:
+    """Record the node facts `visible.*`."""
+    chosen = follow(lambda text: _indexes(text, len(gpus)), node.facts[_VARIABLE], reason="it holds no plain indexes")
+    if isinstance(chosen, Unknown):
+        # A variable that is not set, or holds UUIDs, is a known "no"; one that was not read is not.
+        is_set: Fact = Known(False, "derived") if isinstance(node.facts[_VARIABLE], Known) else chosen
+        node.put("visible.set", is_set)
+        why = "CUDA_VISIBLE_DEVICES does not list plain indexes" if isinstance(is_set, Known) else chosen.reason
+        for name in _DETAILS:
+            node.put(f"visible.{name}", Unknown(why))
+        return
+    node.put("visible.set", Known(True, blend([chosen])))
+    selected: list[int] = chosen.value
+    node.put("visible.gpus", Known([f"GPU{index}" for index in selected], blend([chosen])))
+    classes = {key: scope.facts["pair.link_class"] for key, scope in pairs.items()}
+    missing = next((fact for fact in classes.values() if isinstance(fact, Unknown)), None)
+    if missing:
+        for name in _DETAILS[1:]:
+            node.put(f"visible.{name}", missing)
+        return
+    origin = blend([chosen, *classes.values()])
+    known = {key: str(fact.value) for key, fact in classes.items() if isinstance(fact, Known)}
+    groups = _groups(list(gpus), known)
+    spread = [sorted(group & set(selected)) for group in groups if group & set(selected)]
+    better = _alternative(groups, selected)
+    straddles = len(spread) > 1 and better is not None
+    node.put("visible.straddles", Known(straddles, origin))
+    texts = [", ".join(f"GPU{index}" for index in group) for group in spread]
+    node.put("visible.groups", Known(" | ".join(texts), origin))
+    node.put("visible.alternative", Known(",".join(map(str, better or [])), origin))
+    node.put("visible.worst_class", Known(_worst(selected, known), origin))
+    node.put("visible.alternative_worst_class", Known(_worst(better or [], known), origin))
+
+
+_DETAILS = ("gpus", "straddles", "groups", "alternative", "worst_class", "alternative_worst_class")
+
+
+def _indexes(text: str, count: int) -> list[int] | None:
+    """The GPUs that a list of plain indexes selects; None for anything else. CUDA stops at the first bad one."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"\d+", part) for part in parts):
+        return None
+    chosen: list[int] = []
+    for index in map(int, parts):
+        if index >= count or index in chosen:
+            break
+        chosen.append(index)
+    return chosen or None
+
+
+def _groups(gpus: Sequence[int], classes: Mapping[Key, str]) -> list[set[int]]:
+    """GPUs that NVLink or a PCIe switch joins, directly or through others, in index order."""
+    groups = [{gpu} for gpu in gpus]
+    for (a, b), name in classes.items():
+        if name in _NEAR or nvlink_count(name):
+            first = next(group for group in groups if a in group)
+            second = next(group for group in groups if b in group)
+            if first is not second:
+                first |= second
+                groups.remove(second)
+    return sorted(groups, key=min)
+
+
+def _alternative(groups: Iterable[set[int]], selected: Sequence[int]) -> list[int] | None:
+    """As many GPUs inside one group, keeping most of the selected ones; the lowest indexes among equals."""
+    size = len(selected)
+    candidates = []
+    for group in groups:
+        if len(group) >= size:
+            kept = sorted(group & set(selected))
+            added = sorted(group - set(kept))[: size - len(kept)]
+            candidates.append((-len(kept), sorted(kept + added)))
+    return min(candidates)[1] if candidates else None
+
+
+def _worst(gpus: Sequence[int], classes: Mapping[Key, str]) -> str:
+    """The farthest link class among these GPUs; empty for fewer than two."""
+    found = [classes[min(a, b), max(a, b)] for a, b in combinations(gpus, 2)]
+    return max(found, key=lambda name: (_ORDER.get(name, -1), -nvlink_count(name)), default="")

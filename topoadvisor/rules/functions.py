@@ -1,0 +1,37 @@
+"""Functions that conditions may call beyond CEL's own. They never raise on a text: the CEL library would print that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from topoadvisor.nccl import versions
+
+
+def version_ge(a: str, b: str) -> bool:
+    """Whether version `a` is `b` or newer; missing parts count as 0. False when one of them is no version."""
+    try:
+        return versions.at_least(a, b)
+    except ValueError:
+        return False
+
+
+def matches_set(pattern: str, names: list[str]) -> list[str]:
+    """The names that a pattern in the style of NCCL_IB_HCA selects, in their order.
+
+    A leading `^` excludes, then a leading `=` asks for whole names instead of prefixes; `name:port` counts as `name`.
+    A pattern without names matches everything, so that `^` alone leaves nothing.
+    """
+    exclude = pattern.startswith("^")
+    rest = pattern.removeprefix("^")
+    exact = rest.startswith("=")
+    wanted = [token.split(":", 1)[0] for token in rest.removeprefix("=").split(",") if token]
+
+    def hit(name: str) -> bool:
+        return not wanted or any(name == token if exact else name.startswith(token) for token in wanted)
+
+    return [name for name in names if hit(name) != exclude]
+
+
+FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"version_ge": version_ge, "matches_set": matches_set}
+"""By name."""

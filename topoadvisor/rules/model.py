@@ -1,0 +1,78 @@
+"""What a rule is, exactly as it is written in YAML."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from topoadvisor.advice import SettingClass, Severity
+from topoadvisor.rules.vocabulary import SubjectKind
+
+PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)+)\}")
+"""`{pair.a}` in a template; other braces are plain text."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of all rule types."""
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """A public page that the rule stands on, and the day it was read."""
+
+    url: str
+    read: datetime.date
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One piece of advice: something to do, variables to set, or variables to unset. Texts are templates."""
+
+    action: str | None = None
+    command: str | None = None
+    safety: Literal["safe", "manual"] = "manual"
+    """`safe` changes nothing that a reboot would not undo and disturbs no running job."""
+    set: dict[str, str] = {}
+    unset: list[str] = []
+    setting_class: SettingClass | None = msgspec.field(name="class", default=None)
+    reason: str | None = None
+    """Why the variable is set; the rule's title when absent."""
+    nccl: str | None = None
+    """NCCL versions it is meant for: `>=2.21`, `>=2.6,<2.23`."""
+    remove_when: str | None = None
+    cost: str | None = None
+    when: str | None = None
+    """CEL: this entry applies only then."""
+
+
+class RuleText(Struct, frozen=True, kw_only=True):
+    """The keys of one rule in a file."""
+
+    id: str
+    name: str
+    status: Literal["stable", "preview"]
+    subject: SubjectKind
+    when: str
+    severity: Severity
+    title: str
+    why: str
+    not_when: list[str] = []
+    applies_when: str | None = None
+    evidence: list[str] = []
+    advice: list[Entry] = []
+    right: str | None = None
+    """What to say when the rule is quiet and that is worth a sentence; a template."""
+    verify: str | None = None
+    """Name of the measurement that would confirm the finding."""
+    ask: str | None = None
+    """A read-only command that decides when a fact is unknown; a template."""
+    overrides: list[str] = []
+    """Rules whose setting of the same variable this rule replaces."""
+    references: list[Reference] = []
+
+
+class Rule(RuleText, frozen=True, kw_only=True):
+    """A rule and the file that it came from."""
+
+    file: str

@@ -1,0 +1,176 @@
+"""Known and unknown facts, and how they are gathered for one subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from topoadvisor.snapshot import Snapshot, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A value and where it is from: a source, `catalogue`, `derived`, `assumed`, or `inferred: …` with the reason."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A fact that was not read, and why."""
+
+    reason: str
+
+
+Fact = Known | Unknown
+
+ASSUMED: Final = "assumed"
+DERIVED: Final = "derived"
+FROM_ASSUMED: Final = "derived from assumed facts"
+
+NVML: Final = ("nvml",)
+PCI: Final = ("sysfs",)
+NUMA: Final = ("sysfs numa", "sysfs")
+NETWORK: Final = ("sysfs network", "sysfs")
+IOMMU: Final = ("sysfs iommu", "sysfs")
+DMI: Final = ("dmi",)
+PROC: Final = ("procfs",)
+DRIVER: Final = ("procfs driver", "procfs")
+NCCL: Final = ("nccl",)
+SETTINGS: Final = ("environment", "nccl.conf")
+
+_NAMES: Final = {"nvml": "NVML", "dmi": "DMI", "nccl": "search for NCCL"}
+_FOREIGN: Final = {"matrix": "a pasted matrix", "nccl-topology-xml": "an NCCL topology XML"}
+
+
+def spell(value: Any, name: str = "") -> str:
+    """A value as a person writes it: lists with commas, numbers to three significant digits, sizes with their unit.
+
+    Whole numbers of a fact whose name ends in `_bytes` become binary units; negative ones mean unlimited.
+    """
+    if name.endswith("_bytes") and isinstance(value, int):
+        return _size(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if isinstance(value, list):
+        return ", ".join(spell(item) for item in value)
+    return str(value)
+
+
+def _size(count: int) -> str:
+    if count < 0:
+        return "unlimited"
+    power = min((max(count, 1).bit_length() - 1) // 10, 4)
+    return f"{count / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def blend(facts: Sequence[Fact]) -> str:
+    """The origin of what follows from several facts: inferred and assumed inputs stay visible."""
+    origins = [fact.origin for fact in facts if isinstance(fact, Known)]
+    inferred = next((origin for origin in origins if origin.startswith("inferred")), None)
+    if inferred:
+        return inferred
+    return FROM_ASSUMED if any(ASSUMED in origin for origin in origins) else DERIVED
+
+
+def follow(function: Callable[..., Any], *inputs: Fact, reason: str = "") -> Fact:
+    """What `function` makes of the values; unknown with the first reason when one is, or with `reason` for None."""
+    for fact in inputs:
+        if isinstance(fact, Unknown):
+            return fact
+    value = function(*(fact.value for fact in inputs if isinstance(fact, Known)))
+    return Unknown(reason) if value is None else Known(value, blend(inputs))
+
+
+def any_of(facts: Sequence[Fact]) -> Fact:
+    """True when one is true, else unknown when one is unknown, else false."""
+    for fact in facts:
+        if isinstance(fact, Known) and fact.value:
+            return Known(True, blend([fact]))
+    missing = next((fact for fact in facts if isinstance(fact, Unknown)), None)
+    return missing or Known(False, blend(facts))
+
+
+def none_of(facts: Sequence[Fact]) -> Fact:
+    """The opposite of `any_of`."""
+    return follow(lambda found: not found, any_of(facts))
+
+
+def negate(fact: Fact) -> Fact:
+    """The opposite of a true-or-false fact."""
+    return Known(not fact.value, fact.origin) if isinstance(fact, Known) else fact
+
+
+class Sources:
+    """Who said what in one snapshot: origins of what was read, reasons for what was not."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._sources = {source.name: source for source in snapshot.sources}
+        self._foreign = _FOREIGN.get(snapshot.origin)
+        self._fallback = next((source.name for source in snapshot.sources if _answered(source)), snapshot.origin)
+
+    def origin(self, *names: str) -> str:
+        """The first of these sources that answered; the one that the snapshot is made of when none did."""
+        return next(
+            (name for name in names if name in self._sources and _answered(self._sources[name])), self._fallback
+        )
+
+    def why(self, *names: str, call: str = "", subject: str | None = None) -> str:
+        """Why something that these sources could have said is not known, in the source's own words.
+
+        `call` is a part of the name of the question, `subject` whom it was asked about.
+        """
+        asked = [self._sources[name] for name in names if name in self._sources]
+        for source in asked:
+            for error in source.errors if call else ():
+                if call in error.call and _about(error.subject, subject):
+                    return f"{_label(source.name)}: {error.call}: {error.error}"
+        for source in asked:
+            if source.status in ("absent", "failed"):
+                return f"{_label(source.name)}: {source.reason or source.status}"
+        if self._foreign:
+            return f"{self._foreign} does not hold it"
+        if asked:
+            return f"{_label(asked[0].name)} does not say"
+        return f"{_label(names[0])} was not asked"
+
+
+def _answered(source: Source) -> bool:
+    return source.status in ("ok", "partial")
+
+
+def _about(subject: str | None, wanted: str | None) -> bool:
+    """Whether an error is about this subject or a part of it (`gpu:0/link:3`)."""
+    return wanted is None or subject == wanted or (subject or "").startswith(f"{wanted}/")
+
+
+def _label(name: str) -> str:
+    return _NAMES.get(name, name)
+
+
+class Scope:
+    """The facts of one subject while they are gathered. What the user assumed wins over what was read."""
+
+    def __init__(self, assumed: Mapping[str, Any]) -> None:
+        self.facts: dict[str, Fact] = {}
+        self._assumed = assumed
+
+    def put(self, name: str, fact: Fact) -> Fact:
+        """Record a fact unless the user assumed it; returns the fact that counts."""
+        if name in self._assumed:
+            fact = Known(self._assumed[name], ASSUMED)
+        self.facts[name] = fact
+        return fact
+
+    def read(self, name: str, value: Any | None, origin: str, reason: str) -> Fact:
+        """Record a value that was read, or why it was not (`value` None)."""
+        return self.put(name, Unknown(reason) if value is None else Known(value, origin))
+
+    def value(self, name: str) -> Any | None:
+        """The value of a fact recorded before; None when unknown."""
+        fact = self.facts[name]
+        return fact.value if isinstance(fact, Known) else None

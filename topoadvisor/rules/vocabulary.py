@@ -1,0 +1,264 @@
+"""Every fact that a rule can read: its name, its type and what it means.
+
+A fact that starts with a subject kind (`gpu.`, `pair.`, `nic.`, `bridge.`, `variable.`) belongs to one subject; all
+others are facts of the node. `env.NAME` stands for every variable name and is not listed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
+
+SubjectKind = Literal["node", "gpu", "pair", "nic", "bridge", "variable"]
+KINDS: Final[tuple[SubjectKind, ...]] = ("node", "gpu", "pair", "nic", "bridge", "variable")
+
+FactType = Literal["bool", "int", "number", "text", "texts"]
+
+TYPE_WORDS: Final[dict[FactType, str]] = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "number": "a number",
+    "text": "a text",
+    "texts": "a list of texts",
+}
+
+_ENVIRONMENT = re.compile(r"env\.[A-Za-z_][A-Za-z0-9_]*")
+
+
+class FactSpec(NamedTuple):
+    """Type and meaning of one fact."""
+
+    type: FactType
+    meaning: str
+
+
+_TABLE: Final = """
+gpus.count int | number of NVIDIA GPUs
+gpus.models texts | the different model names, in GPU order
+gpus.same_model bool | all GPUs have one model name
+gpus.model text | the model name, when all GPUs share it
+gpus.architecture text | turing, ampere, ada, hopper, blackwell, …, when all GPUs share it
+gpus.geforce bool | every GPU is a GeForce
+gpus.sxm bool | some GPU sits on an SXM board
+gpus.compute_capability_min number | lowest compute capability
+gpus.compute_capability_max number | highest compute capability
+gpus.beyond_level int | pairs without NVLink that the driver grants P2P and that are farther than NCCL's P2P level
+gpus.beyond_level_pairs text | the pairs that gpus.beyond_level counts
+nvlink.any bool | some NVLink is up
+nvlink.full_mesh bool | every pair of GPUs has NVLink
+nvlink.switch bool | NVLinks run through NVSwitches
+nvlink.hidden_switch bool | NVLink peers exist that this operating system cannot see
+nvlink.summary text | NVLink classes and how many pairs have each
+p2p.any_refused bool | the driver refuses peer access for some pair
+p2p.all_ok bool | the driver grants peer reads and writes for every pair
+p2p.none_ok bool | the driver grants peer access for no pair
+p2p.summary text | the driver's answers and how many pairs have each
+p2p.pairs_without_nvlink int | GPU pairs that no NVLink joins
+p2p.worst_nccl_path text | farthest NCCL path type between two GPUs; empty with one GPU
+p2p.worst_nvlinkless_path text | farthest NCCL path type of the pairs without NVLink; empty when all have one
+p2p.worst_class text | `nvidia-smi` class of the farthest two GPUs over PCIe; empty with one GPU
+c2c.any bool | some GPU has a chip-to-chip link to its CPU
+driver.version text | NVIDIA driver version
+driver.flavour text | open or proprietary kernel modules
+driver.patched_p2p bool | the driver is a community build that enables P2P
+cuda.version text | highest CUDA version that the driver supports
+nccl.version text | version of the NCCL library that comes first
+nccl.default_p2p_level text | farthest path over which this NCCL uses P2P by itself
+nccl.default_reason text | why the default P2P level is what it is, one clause
+nccl.p2p_level text | farthest path over which NCCL uses P2P after NCCL_P2P_DISABLE and NCCL_P2P_LEVEL
+nccl.libraries int | NCCL libraries found
+cpu.vendor text | Intel, AMD, Arm, IBM, Zhaoxin, NVIDIA
+cpu.architecture text | x86_64, aarch64, ppc64le
+cpu.model_name text | CPU model as read
+cpu.family int | CPU family number
+cpu.model int | CPU model number
+cpu.sockets int | CPU sockets
+numa.count int | NUMA nodes
+numa.gpu_nodes int | different NUMA nodes that GPUs are nearest to
+vm.guest bool | this is a virtual machine
+vm.hypervisor text | KVM, VMware, Microsoft, Xen, none
+vm.host_with_passthrough bool | a GPU is bound to vfio-pci, for a guest of this host
+container.kind text | docker, podman, kubernetes, lxc, wsl, none
+container.any bool | this is a container
+iommu.enabled bool | the kernel groups devices behind an IOMMU
+iommu.translated bool | a GPU's DMA addresses are translated by the IOMMU
+iommu.mode text | types of the GPUs' IOMMU groups; off without an IOMMU
+platform.vendor text | maker of the system
+platform.product text | product name of the system
+platform.cloud text | aws, azure, gcp, oci, none
+platform.system text | dgx-1, dgx-a100, dgx-h100, …, none
+shm.total_bytes int | size of /dev/shm in bytes
+shm.free_bytes int | free bytes in /dev/shm
+limits.memlock_bytes int | locked memory a process may have, in bytes; -1 = unlimited
+limits.open_files int | files a process may open; -1 = unlimited
+kernel.version text | kernel release
+kernel.command_line text | kernel command line
+modules.nvidia_peermem bool | nvidia_peermem (or nv_peer_mem) is loaded
+modules.gdrdrv bool | gdrdrv is loaded
+gdr.peermem bool | GPUDirect RDMA is possible through nvidia_peermem
+gdr.dmabuf_possible bool | GPUDirect RDMA is possible through DMA-BUF: open modules, kernel 5.12 or newer
+gdr.any_path bool | GPUDirect RDMA is possible one way or the other
+fabricmanager.state text | active, inactive, failed, not-installed
+fabric.incomplete_gpus int | GPUs whose NVLink fabric registration has begun and is not completed
+nvswitch.visible bool | NVSwitches are driven from this operating system
+rdma.count int | RDMA devices
+rdma.names texts | all RDMA devices
+rdma.active texts | RDMA devices with an active port
+rdma.gpu_local texts | active RDMA devices below one switch with a GPU, the fastest only
+rdma.others_near texts | active RDMA devices below a switch with a GPU, but slower or of another link layer
+rdma.others texts | active RDMA devices that are not GPU-local
+rdma.link_layers texts | link layers of active ports
+rdma.efa bool | some RDMA device is an AWS EFA
+rdma.hca_exact text | NCCL_IB_HCA value that selects the GPU-local devices; empty when there is nothing to choose
+visible.set bool | CUDA_VISIBLE_DEVICES is in force and lists plain indexes
+visible.gpus texts | labels of the GPUs that it selects
+visible.straddles bool | the selected GPUs lie in several groups of near GPUs although one group could hold as many
+visible.groups text | the selected GPUs, group by group
+visible.alternative text | the set of as many GPUs in one group that keeps most of them
+visible.worst_class text | link class of the farthest two selected GPUs
+visible.alternative_worst_class text | link class of the farthest two GPUs of visible.alternative
+net.default_interface text | interface of the IPv4 default route
+net.candidates texts | interfaces from which NCCL takes its sockets when nothing is set
+net.bootstrap text | the first of net.candidates, which NCCL starts a job over; empty without one
+net.bootstrap_suspicious bool | net.bootstrap is one of net.suspicious
+net.suspicious texts | the net.candidates that are bridges, virtual pairs or tunnels
+topology.disagreements int | things that two sources say differently
+pcie.hidden_switches bool | a guest in which the PCIe switches above the GPUs do not appear
+topology_file.default bool | the topology file exists that NCCL reads without being told
+gpu.index int | number in PCI bus order
+gpu.name text | model name
+gpu.label text | GPU0, GPU1, …
+gpu.address text | PCI address
+gpu.compute_capability number | compute capability
+gpu.architecture text | turing, ampere, ada, hopper, blackwell, …
+gpu.geforce bool | a GeForce
+gpu.form text | sxm, pcie, soc or mobile
+gpu.memory_bytes int | memory in bytes
+gpu.bar1_bytes int | BAR1 in bytes
+gpu.bar1_covers_memory bool | BAR1 is at least as large as the memory
+gpu.numa_node int | nearest NUMA node; -1 when the platform does not say
+gpu.nvlinks.total int | NVLinks of this GPU as the driver lists them
+gpu.nvlinks.active int | NVLinks that are up
+gpu.nvlinks.inactive int | NVLinks that are down
+gpu.nvlinks.expected int | NVLinks of this model
+gpu.nvlinks.peers_mode int | most frequent number of active NVLinks among the other GPUs of this model
+gpu.pcie.current_gen int | PCIe generation now; drops while idle
+gpu.pcie.max_gen int | highest generation of device and slot together
+gpu.pcie.device_max_gen int | highest generation of the device
+gpu.pcie.current_width int | PCIe lanes now
+gpu.pcie.max_width int | lanes of the device
+gpu.pcie.port_width int | lanes of the port above the device
+gpu.pcie.idle bool | performance state above 2: the generation is not comparable
+gpu.fabric.state text | not-supported, not-started, in-progress, completed
+gpu.fabric.status int | fabric status code; 0 is good
+gpu.mig bool | MIG is on
+gpu.virtualization text | none, passthrough, vgpu, host-vgpu, host-vsga
+gpu.c2c_gbps number | chip-to-chip link to the CPU, GB/s per direction
+gpu.driver text | kernel driver bound to the PCI function
+pair.a text | label of the first GPU
+pair.b text | label of the second GPU
+pair.link_class text | NV#, C2C, PIX, PXB, PHB, NODE or SYS
+pair.pcie_class text | the link class without NVLink
+pair.nccl_path text | NCCL's path type
+pair.nvlinks int | NVLinks between the two
+pair.through_switch bool | the NVLinks between the two run through NVSwitches
+pair.gbps number | paper bandwidth of the best path, GB/s per direction
+pair.same_numa bool | both are nearest to one NUMA node
+pair.same_model bool | both have one model name
+pair.p2p.read text | driver's answer about peer reads: OK, CNS, GNS, TNS, NS, DR, U; the worse direction
+pair.p2p.write text | driver's answer about peer writes, likewise
+pair.p2p.nvlink text | driver's answer about peer traffic over NVLink, likewise
+pair.p2p.ok bool | reads and writes are OK in both directions
+pair.p2p.refused bool | reads or writes are refused
+pair.path.bridges texts | addresses of the PCIe bridges between the two
+pair.path.acs_redirect bool | ACS on a bridge between the two sends peer traffic up to the root complex
+pair.path.acs_bridges texts | bridges between the two on which ACS does that
+pair.path.crosses_host bool | the PCIe path leaves the switches and crosses a host bridge
+pair.nccl.transport text | transport that NCCL takes: P2P, SHM or NET
+pair.measured.uni_gbps number | measured peer copy, GB/s, the slower direction
+pair.measured.bi_gbps number | measured peer copy both ways at once, GB/s in sum
+pair.measured.outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of the runs
+pair.measured.data_ok bool | copied data arrived unchanged
+nic.name text | RDMA device name, else interface name
+nic.label text | NIC0, … as `nvidia-smi` numbers it, else the name
+nic.rdma bool | an RDMA device
+nic.interface text | network interface
+nic.state text | ACTIVE, DOWN, … of an RDMA port; up, down, … of an interface
+nic.link_layer text | InfiniBand or Ethernet
+nic.rate_gbit number | rate in Gbit/s
+nic.driver text | kernel driver
+nic.nearest_gpu text | label of the nearest GPU
+nic.nearest_class text | link class to the nearest GPU
+nic.mtu int | MTU in bytes
+nic.gpu_local bool | below one PCIe switch with some GPU
+nic.siblings_active int | other active RDMA devices as near to a GPU
+nic.numa_node int | NUMA node; -1 when the platform does not say
+nic.kind text | physical, bridge, veth, bond, loopback, vlan, tunnel, virtual
+bridge.address text | PCI address
+bridge.acs_redirect bool | ACS redirects requests or completions
+bridge.link_width int | lanes now
+bridge.max_link_width int | lanes at most
+bridge.link_speed_gts number | GT/s now
+bridge.max_link_speed_gts number | GT/s at most
+bridge.gpus_below int | GPUs below it
+bridge.port_type text | root-port, upstream, downstream, …
+variable.name text | name of the variable
+variable.value text | value of the variable
+variable.origin text | where the variable is set
+variable.line int | line in that file; 0 when it is set in no file
+variable.known bool | a name that NCCL reads
+variable.class text | system, tuning, workaround or diagnostic; empty for what NCCL does not read
+variable.parser text | how NCCL reads it: int, bool-int, level, list, …; empty for what it does not read
+variable.integer int | the number that NCCL reads, for variables that are numbers
+variable.since text | first NCCL release that reads it; empty when not known
+variable.removed text | first NCCL release that no longer reads it; empty when none
+variable.selects texts | RDMA devices that NCCL_IB_HCA selects
+variable.level text | NCCL level that the value becomes; empty when NCCL ignores it
+variable.overridden bool | another setting of this name wins
+"""
+
+
+def _parse(table: str) -> dict[str, FactSpec]:
+    facts: dict[str, FactSpec] = {}
+    for line in table.strip().splitlines():
+        head, _, meaning = line.partition(" | ")
+        name, kind = head.split(" ")
+        facts[name] = FactSpec(kind, meaning)  # type: ignore[arg-type]
+    return facts
+
+
+VOCABULARY: Final[dict[str, FactSpec]] = _parse(_TABLE)
+"""Every fact but `env.NAME`."""
+
+ROOTS: Final = frozenset(name.split(".", 1)[0] for name in VOCABULARY) | {"env"}
+
+
+def kind_of(name: str) -> SubjectKind:
+    """The subject kind that a fact name belongs to."""
+    root = name.split(".", 1)[0]
+    return next((kind for kind in KINDS[1:] if kind == root), "node")
+
+
+def spec(name: str) -> FactSpec | None:
+    """Type and meaning of a fact, None when there is no such fact."""
+    if _ENVIRONMENT.fullmatch(name):
+        return FactSpec("text", f"value of {name[4:]} in force; empty when it is not set")
+    return VOCABULARY.get(name)
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that `word` was probably meant to be, None when nothing is close."""
+    from difflib import get_close_matches
+
+    known = list(candidates)
+    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return close[0]
+    return next((name for name in known if word and name.endswith(f".{word}")), None)
+
+
+def suggestion(word: str, candidates: Iterable[str]) -> str | None:
+    """A hint that names the nearest candidate, None when nothing is close."""
+    found = nearest(word, candidates)
+    return f"Did you mean `{found}`?" if found else None

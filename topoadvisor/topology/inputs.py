@@ -1,0 +1,95 @@
+"""What of a snapshot the topology is built from: devices by node id, their models, and which sources there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from topoadvisor.hardware.catalogue import GpuModel
+from topoadvisor.snapshot import Gpu, Nic, Snapshot
+from topoadvisor.topology import bandwidth, matrix
+from topoadvisor.topology.links import PCIE_ORDER, LinkClass
+
+DUMP = "nccl-topology-xml"
+
+_ANCESTORS = {"X": LinkClass.PIX} | {str(link_class): link_class for link_class in PCIE_ORDER}
+"""NVML's levels; one board with two GPUs has a switch between them."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Devices by node id, GPUs in index order, and what was said about them."""
+
+    snapshot: Snapshot
+    gpus: Mapping[str, Gpu]
+    nics: Mapping[str, Nic]
+    models: Mapping[str, GpuModel | None]
+    printed: matrix.Printed
+    ancestors: Mapping[tuple[str, str], LinkClass]
+    """GPU pair → NVML's nearest common ancestor."""
+    has_tree: bool
+    """There is a list of PCI functions, and GPUs are in it."""
+    dump: bool
+    """That list, and the NVLinks, are NCCL's."""
+    notes: tuple[str, ...]
+
+    @property
+    def tree_origin(self) -> str:
+        return DUMP if self.dump else "sysfs"
+
+    @property
+    def link_origin(self) -> str:
+        return DUMP if self.dump else "nvml"
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """GPU pairs in index order, then each GPU with each NIC."""
+        return [*combinations(self.gpus, 2), *((gpu, nic) for gpu in self.gpus for nic in self.nics)]
+
+
+def read(snapshot: Snapshot) -> Inputs:
+    """Sort out the devices of a snapshot, those included that only a printed matrix shows."""
+    notes: list[str] = []
+    nics = _nics(snapshot.nics or ())
+    printed = matrix.read(snapshot.matrices, {nic.name: node for node, nic in reversed(nics.items())})
+    gpus = _gpus(snapshot.gpus, printed.devices, notes)
+    listed = {device.address for device in snapshot.pci or ()}
+    has_tree = any(gpu.address in listed for gpu in gpus.values())
+    if not has_tree:
+        nics = nics | {node: Nic(name=name, rdma=True) for node, name in printed.nic_names.items() if node not in nics}
+    elif missing := [name for node, name in printed.nic_names.items() if node not in nics]:
+        notes.append(f"The printed matrix shows {', '.join(missing)}, which were not read as NICs.")
+    ancestors = {
+        (f"gpu:{p2p.a}", f"gpu:{p2p.b}"): _ANCESTORS[p2p.common_ancestor]
+        for p2p in snapshot.p2p or ()
+        if p2p.a < p2p.b and p2p.common_ancestor in _ANCESTORS
+    }
+    models = {node: bandwidth.model_of(gpu) for node, gpu in gpus.items()}
+    dump = snapshot.origin == DUMP
+    return Inputs(snapshot, gpus, nics, models, printed, ancestors, has_tree, dump, tuple(notes))
+
+
+def _gpus(read: Iterable[Gpu], printed: Iterable[str], notes: list[str]) -> dict[str, Gpu]:
+    gpus: dict[int, Gpu] = {}
+    for gpu in read:
+        if gpu.index in gpus:
+            notes.append(f"Two GPUs have the index {gpu.index}: this is more than one machine, the first is taken.")
+        gpus.setdefault(gpu.index, gpu)
+    for node in printed:
+        if node.startswith("gpu:"):
+            index = int(node.removeprefix("gpu:"))
+            gpus.setdefault(index, Gpu(index=index))
+    return {f"gpu:{index}": gpus[index] for index in sorted(gpus)}
+
+
+def _nics(read: Iterable[Nic]) -> dict[str, Nic]:
+    """NICs that are hardware; a name that comes again gets a number."""
+    nics: dict[str, Nic] = {}
+    for nic in read:
+        if nic.address is None and not nic.rdma:
+            continue
+        node, again = f"nic:{nic.name}", 1
+        while node in nics:
+            node, again = f"nic:{nic.name}#{again}", again + 1
+        nics[node] = nic
+    return nics

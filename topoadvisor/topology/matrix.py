@@ -1,0 +1,179 @@
+"""The `nvidia-smi topo -m` table: what printed ones say, and a computed one where none was printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from topoadvisor.snapshot import Matrix, Snapshot
+from topoadvisor.topology.links import LinkClass, nvlink_count
+from topoadvisor.topology.model import Disagreement, Topology
+from topoadvisor.topology.pcie_tree import Hierarchy
+
+ORIGIN = "nvidia-smi topo -m"
+
+_OLD_WORDS = {"SOC": LinkClass.SYS, "PSB": LinkClass.PIX}
+"""Words of older drivers. SOC was printed for what is now NODE or SYS."""
+
+
+@dataclass
+class Printed:
+    """What the printed tables say about devices, by node id. Pairs are keyed GPUs first, then as printed."""
+
+    devices: list[str] = field(default_factory=list)
+    nic_names: dict[str, str] = field(default_factory=dict)
+    """NIC node → name."""
+    nvlinks: dict[tuple[str, str], int] = field(default_factory=dict)
+    """GPU pair → count; 0 where a PCIe class is printed and no table prints NVLinks."""
+    pcie: dict[tuple[str, str], LinkClass] = field(default_factory=dict)
+    c2c: set[tuple[str, str]] = field(default_factory=set)
+    homes: dict[str, int | str] = field(default_factory=dict)
+    """GPU → NUMA node, or an affinity text where no number was printed."""
+    disagreements: list[Disagreement] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def of(snapshot: Snapshot, topology: Topology) -> list[Matrix]:
+    """The tables as printed when the snapshot holds any, else one computed from the topology.
+
+    A computed table leaves out the cells that could not be determined.
+    """
+    return list(snapshot.matrices) or [_computed(snapshot, topology)]
+
+
+def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
+    """Put printed tables of one machine together. `nic_nodes` maps names of known NICs to their node ids.
+
+    A later table about other GPUs is another machine and is left out, with a note.
+    """
+    printed = Printed()
+    texts: dict[tuple[str, str], list[str]] = {}
+    first: Matrix | None = None
+    for matrix in matrices:
+        if first is None:
+            first = matrix
+        elif matrix.gpus != first.gpus:
+            printed.notes.append(f"A second table ({len(matrix.gpus)} GPUs) is about another machine and is left out.")
+            continue
+        nodes = _nodes(matrix, nic_nodes, printed)
+        for pair, seen in _cells(matrix, nodes).items():
+            if len(seen) > 1:
+                _disagree(printed, pair, seen)
+            else:
+                texts.setdefault(pair, []).extend(seen)
+        _read_homes(matrix, nodes, printed)
+    if any(text == "SOC" for seen in texts.values() for text in seen):
+        printed.notes.append("SOC, as old drivers print it, is NODE or SYS; it is read as SYS.")
+    for pair, seen in texts.items():
+        _read_pair(printed, pair, seen)
+    return printed
+
+
+def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], printed: Printed) -> dict[str, str]:
+    """Row label → node id."""
+    nodes: dict[str, str] = {}
+    for label in matrix.gpus:
+        if match := re.fullmatch(r"GPU(\d+)", label):
+            nodes[label] = f"gpu:{int(match.group(1))}"
+    for label in matrix.nics:
+        name = matrix.nic_legend.get(label, label)
+        nodes[label] = nic_nodes.get(name, f"nic:{name}")
+        printed.nic_names.setdefault(nodes[label], name)
+    printed.devices.extend(node for node in nodes.values() if node not in printed.devices)
+    return nodes
+
+
+def _read_homes(matrix: Matrix, nodes: Mapping[str, str], printed: Printed) -> None:
+    """NUMA nodes of GPUs, else texts where they tell GPUs apart; one text for all may be a limit set on the process."""
+    for label in matrix.gpus:
+        text = matrix.numa_affinity.get(label) or ""
+        grace = (matrix.gpu_numa_id.get(label) or "").isdecimal()
+        # Where GPU memory forms NUMA nodes, the list names the node with CPUs first and then those.
+        if match := re.match(r"(\d+)(,|$)" if grace else r"(\d+)$", text):
+            printed.homes.setdefault(nodes[label], int(match.group(1)))
+    for column in (matrix.numa_affinity, matrix.cpu_affinity):
+        texts = {nodes[label]: text for label, text in column.items() if label in nodes and text and text != "N/A"}
+        if not printed.homes and len(set(texts.values())) > 1:
+            printed.homes.update(texts)
+
+
+def _cells(matrix: Matrix, nodes: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
+    """Device pair → the distinct texts of its two cells."""
+    place = {node: (not node.startswith("gpu:"), number) for number, node in enumerate(nodes.values())}
+    seen: dict[tuple[str, str], list[str]] = {}
+    for row, cells in matrix.cells.items():
+        for column, text in cells.items():
+            if row in nodes and column in nodes and nodes[row] != nodes[column]:
+                a, b = sorted((nodes[row], nodes[column]), key=lambda node: place[node])
+                texts = seen.setdefault((a, b), [])
+                if text not in texts:
+                    texts.append(text)
+    return seen
+
+
+def _read_pair(printed: Printed, pair: tuple[str, str], seen: list[str]) -> None:
+    """Take in what the tables say about one pair: `topo -mp` prints PCIe classes where `topo -m` prints NVLinks."""
+    counts = {nvlink_count(text) for text in seen if nvlink_count(text)}
+    classes: set[LinkClass] = set()
+    for text in seen:
+        if text == "C2C":
+            printed.c2c.add(pair)
+        elif text in _OLD_WORDS:
+            classes.add(_OLD_WORDS[text])
+        elif text in LinkClass.__members__:
+            classes.add(LinkClass(text))
+        elif not nvlink_count(text):
+            printed.notes.append(f"{pair[0]}–{pair[1]}: {text!r} is no link class.")
+    if len(counts) > 1 or len(classes) > 1:
+        _disagree(printed, pair, seen)
+        return
+    if classes:
+        (printed.pcie[pair],) = classes
+    if counts:
+        (printed.nvlinks[pair],) = counts
+    elif classes and pair[1].startswith("gpu:"):
+        printed.nvlinks[pair] = 0
+
+
+def _disagree(printed: Printed, pair: tuple[str, str], seen: list[str]) -> None:
+    printed.disagreements.append(
+        Disagreement(
+            subject=f"{pair[0]}-{pair[1]}",
+            quantity="link class",
+            values=tuple((ORIGIN, text) for text in dict.fromkeys(seen)),
+            believed="unknown",
+            why="The same pair is printed in two ways and neither can be preferred.",
+        )
+    )
+
+
+def _computed(snapshot: Snapshot, topology: Topology) -> Matrix:
+    graph = topology.graph
+    gpus = {node: f"GPU{graph.nodes[node]['index']}" for node in topology.gpus}
+    rdma = [node for node in topology.nics if graph.nodes[node].get("rdma")]
+    nics = {node: f"NIC{number}" for number, node in enumerate(rdma or topology.nics)}
+    labels = gpus | nics
+    hierarchy: Hierarchy = topology.attributes["hierarchy"]
+    cells: dict[str, dict[str, str]] = {label: {} for label in labels.values()}
+    for a, b in combinations(labels, 2):
+        relation = topology.pair(a, b).link_class if a in gpus else hierarchy.relate(a, b).link_class
+        if relation is not None:
+            cells[labels[a]][labels[b]] = cells[labels[b]][labels[a]] = str(relation)
+    listed = {f"gpu:{gpu.index}": gpu.cpu_affinity for gpu in snapshot.gpus}
+    cpus: dict[str, str | None] = {}
+    numa: dict[str, str | None] = {}
+    for node, label in gpus.items():
+        home = hierarchy.numa(node)
+        facts = graph.nodes[home] if home is not None and not graph.nodes[home]["inferred"] else {}
+        cpus[label] = listed.get(node) or facts.get("cpus")
+        numa[label] = str(facts["id"]) if facts else None
+    return Matrix(
+        gpus=list(gpus.values()),
+        nics=list(nics.values()),
+        cells=cells,
+        cpu_affinity=cpus if any(cpus.values()) else {},
+        numa_affinity=numa if any(numa.values()) else {},
+        nic_legend={label: graph.nodes[node]["label"] for node, label in nics.items()},
+    )

@@ -1,0 +1,167 @@
+"""How many NVLinks join each pair of GPUs, straight or through NVSwitches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from topoadvisor.hardware.catalogue import GpuModel
+from topoadvisor.snapshot import Gpu
+from topoadvisor.topology.model import Disagreement
+
+MOST_LINKS = 18
+"""NVLinks of the largest board sold so far; more than that per GPU means that a switch shares them."""
+
+
+@dataclass
+class Wiring:
+    """Active NVLinks, by node id."""
+
+    direct: dict[tuple[str, str], int] = field(default_factory=dict)
+    """GPU pair, in index order."""
+    to_switch: dict[str, Counter[str]] = field(default_factory=dict)
+    """GPU → NVSwitch → links."""
+    to_cpu: Counter[str] = field(default_factory=Counter)
+    unresolved: Counter[str] = field(default_factory=Counter)
+    """GPU → links whose state or far end is not known."""
+    unknown: set[tuple[str, str]] = field(default_factory=set)
+    """GPU pairs, in index order, about which nothing can be said."""
+    read: set[str] = field(default_factory=set)
+    """GPUs whose links are known."""
+    hidden: set[str] = field(default_factory=set)
+    """GPUs whose switches this operating system cannot see."""
+    switches: dict[str, str | None] = field(default_factory=dict)
+    """NVSwitch → PCI address; None for one that stands for all that are hidden or inferred."""
+    disagreements: list[Disagreement] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def between(self, a: str, b: str) -> int | None:
+        """Links between two GPUs, given in index order; None = not determined."""
+        direct = self.direct.get((a, b), 0)
+        through = min(self.to_switch.get(a, Counter()).total(), self.to_switch.get(b, Counter()).total())
+        if direct or through:
+            return direct + through
+        return None if (a, b) in self.unknown or not {a, b} <= self.read else 0
+
+    def through_switch(self, a: str, b: str) -> bool:
+        return a in self.to_switch and b in self.to_switch and not self.direct.get((a, b))
+
+    def switch_on_the_way(self, a: str, b: str) -> str:
+        """The NVSwitch that carries most of a pair's links."""
+        first, second = self.to_switch[a], self.to_switch[b]
+        shared = [switch for switch in self.switches if switch in first and switch in second]
+        return max(shared, key=lambda switch: min(first[switch], second[switch]), default=next(iter(first)))
+
+
+def from_links(gpus: Mapping[str, Gpu], models: Mapping[str, GpuModel | None], *, origin: str) -> Wiring:
+    """Count what each GPU says of its own links.
+
+    Where the two ends of a pair count differently the smaller number is believed: a link is up only at both ends.
+    """
+    wiring = Wiring()
+    at_address = {gpu.address: node for node, gpu in gpus.items() if gpu.address is not None}
+    seen: dict[str, Counter[str]] = {node: Counter() for node in gpus}
+    hidden: Counter[str] = Counter()
+    switched: dict[str, Counter[str]] = {node: Counter() for node in gpus}
+    for node, gpu in gpus.items():
+        model = models[node]
+        if gpu.nvlinks is None:
+            if model is not None and model.max_nvlinks == 0:
+                wiring.read.add(node)
+            continue
+        wiring.read.add(node)
+        for link in gpu.nvlinks:
+            if link.active is None:
+                wiring.unresolved[node] += 1
+            if not link.active:
+                continue
+            far = at_address.get(link.remote_address) if link.remote_address is not None else None
+            if link.remote_type == "npu":
+                wiring.to_cpu[node] += 1
+            elif far is not None:
+                seen[node][far] += 1
+            elif link.remote_type == "switch" and link.remote_address is not None and not link.remote_hidden:
+                switched[node][link.remote_address] += 1
+            elif link.remote_hidden and link.remote_type in ("switch", None):
+                hidden[node] += 1
+            else:
+                wiring.unresolved[node] += 1
+    order = list(gpus)
+    if loops := ", ".join(f"{node} ({seen[node][node]})" for node in order if seen[node][node]):
+        wiring.notes.append(f"Not counted are NVLinks that lead back to the same GPU: {loops}.")
+    for a, b in combinations(order, 2):
+        _count_pair(wiring, a, b, seen[a][b], seen[b][a], origin)
+        if (a, b) not in wiring.direct and wiring.unresolved[a] and wiring.unresolved[b]:
+            wiring.unknown.add((a, b))
+    _add_switches(wiring, switched, hidden)
+    if lost := ", ".join(f"{node} ({wiring.unresolved[node]})" for node in order if wiring.unresolved[node]):
+        wiring.notes.append(f"The state or far end of some NVLinks is not known: {lost}.")
+    infer_switch(wiring, order, models)
+    return wiring
+
+
+def from_cells(
+    cells: Mapping[tuple[str, str], int], gpus: Sequence[str], models: Mapping[str, GpuModel | None]
+) -> Wiring:
+    """The wiring that printed `NV#` cells stand for; a pair that is not in `cells` is not determined."""
+    wiring = Wiring(
+        direct={pair: count for pair, count in cells.items() if count},
+        read=set(gpus),
+        unknown=set(combinations(gpus, 2)) - cells.keys(),
+    )
+    infer_switch(wiring, gpus, models)
+    return wiring
+
+
+def infer_switch(wiring: Wiring, gpus: Sequence[str], models: Mapping[str, GpuModel | None]) -> None:
+    """Put one NVSwitch where every pair has the same number of links and no board has that many for each peer."""
+    counts = {wiring.direct.get(pair, 0) for pair in combinations(gpus, 2)}
+    if len(counts) != 1 or wiring.to_switch:
+        return
+    (count,) = counts
+    most = {model.max_nvlinks if model is not None else None for model in models.values()}
+    limit = next(iter(most)) if len(most) == 1 else None
+    whole = count == limit and all(model is not None and model.nvswitch for model in models.values())
+    if count and (whole or count * (len(gpus) - 1) > (limit or MOST_LINKS)):
+        wiring.direct.clear()
+        wiring.switches["nvswitch:0"] = None
+        wiring.to_switch.update({gpu: Counter({"nvswitch:0": count}) for gpu in gpus})
+        wiring.notes.append(
+            f"Every GPU pair shows {count} NVLinks, which boards reach only through an NVSwitch: one is inferred."
+        )
+
+
+def _count_pair(wiring: Wiring, a: str, b: str, at_a: int, at_b: int, origin: str) -> None:
+    ends = [count for node, count in ((a, at_a), (b, at_b)) if count or node in wiring.read - wiring.unresolved.keys()]
+    if not any(ends):
+        return
+    believed = min(ends)
+    if at_a != at_b and len(ends) == 2:
+        wiring.disagreements.append(
+            Disagreement(
+                subject=f"{a}-{b}",
+                quantity="NVLinks",
+                values=((f"{origin} at {a}", str(at_a)), (f"{origin} at {b}", str(at_b))),
+                believed=str(believed),
+                why="A link carries data only when it is up at both ends.",
+            )
+        )
+    if believed:
+        wiring.direct[a, b] = believed
+
+
+def _add_switches(wiring: Wiring, switched: Mapping[str, Counter[str]], hidden: Counter[str]) -> None:
+    addresses = sorted({address for counts in switched.values() for address in counts})
+    names = {address: f"nvswitch:{number}" for number, address in enumerate(addresses)}
+    wiring.switches.update({name: address for address, name in names.items()})
+    for node, counts in switched.items():
+        if counts:
+            wiring.to_switch[node] = Counter({names[address]: count for address, count in counts.items()})
+    if hidden:
+        unseen = f"nvswitch:{len(names)}"
+        wiring.switches[unseen] = None
+        wiring.hidden.update(hidden)
+        for node, count in hidden.items():
+            wiring.to_switch.setdefault(node, Counter())[unseen] += count
