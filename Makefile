@@ -40,6 +40,7 @@ $(STAMP): pyproject.toml
 		{ echo "topoadvisor needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(BIN)/python -m compileall -q topoadvisor
 	@touch $@
 
 clean:

@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from topoadvisor.rules.load import load
 
 from topoadvisor.advice import Advice
+from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
 
 HERE = Path(__file__).resolve().parent
+README = HERE.parent / "README.md"
+OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell")
 VERBS += ("rules list", "rules check", "rules explain")
 
 
 def pages() -> dict[str, str]:
-    """File name → content of every generated page."""
+    """Path → content of every generated page."""
     return {
+        "../README.md": OUTPUT.sub(_output, README.read_text(encoding="utf-8")),
         "rules.md": "".join(f"{line}\n" for line in _rules(load())),
         "cli.md": "".join(f"{line}\n" for line in _cli()),
         "snapshot.schema.json": _schema(Snapshot),
         "advice.schema.json": _schema(Advice),
     }
+
+
+def _output(match: re.Match[str]) -> str:
+    """A README block with what the program prints today."""
+    command = match["command"]
+    return f"<!-- output: {command} -->\n```console\n$ topoadvisor {command}\n{_run(*command.split()).rstrip()}\n```\n"
+
+
+def _run(*arguments: str) -> str:
+    program = str(Path(sys.executable).with_name("topoadvisor"))
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, env=environment).stdout
 
 
 def _schema(root: type) -> str:
@@ -64,12 +80,8 @@ def _cli() -> Iterator[str]:
     yield "# Command line"
     yield ""
     yield "Generated from the program's own help by `make docs`."
-    program = str(Path(sys.executable).with_name("topoadvisor"))
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     for verb in VERBS:
-        text = subprocess.run(
-            [program, *verb.split(), "--help"], capture_output=True, text=True, check=True, env=environment
-        ).stdout
+        text = _run(*verb.split(), "--help")
         yield ""
         yield f"## topoadvisor {verb}"
         yield ""
@@ -87,8 +99,12 @@ def main() -> int:
             stale.append(name)
             if "--check" not in sys.argv:
                 path.write_text(content, encoding="utf-8")
-    if "--check" in sys.argv and stale:
-        print(f"stale: {', '.join('docs/' + name for name in stale)}. Run: make docs", file=sys.stderr)
+    if "--check" not in sys.argv:
+        # Not checked: other versions of the drawing library give other bytes for the same picture.
+        _run("render", "fixture:dgx-1v", "-o", str(HERE / "dgx-1v.svg"))
+    elif stale:
+        names = (os.path.normpath(f"docs/{name}") for name in stale)
+        print(f"stale: {', '.join(names)}. Run: make docs", file=sys.stderr)
         return 1
     return 0
 

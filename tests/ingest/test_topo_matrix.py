@@ -207,9 +207,9 @@ def test_legends(legend: str, expected: dict[str, str]) -> None:
         ("GPU1|N?12| X |NV12|0-31", {"GPU2": "NV12"}, ("GPU0", "N?12", 3, 6)),
         ("GPU1|NV 12| X |NV12|0-31", {"GPU2": "NV12"}, ("GPU0", "NV 12", 3, 6)),
         ("GPU1|NV12| X |N/A|0-31", {"GPU0": "NV12"}, ("GPU2", "N/A", 3, 15)),
-        ("GPU1|NV12| X", {"GPU0": "NV12"}, ("GPU2", "", 3, 12)),
-        ("GPU1| X |NV12|0-31", {"GPU2": "NV12"}, ("GPU0", "", 3, 14)),
-        ("GPU1|NV12| X ||0-31", {"GPU0": "NV12"}, ("GPU2", "", 3, 12)),
+        ("GPU1|NV12| X", {"GPU0": "NV12"}, ("GPU2", "", 3, 13)),
+        ("GPU1| X |NV12|0-31", {"GPU2": "NV12"}, ("GPU0", "", 3, 5)),
+        ("GPU1|NV12| X ||0-31", {"GPU0": "NV12"}, ("GPU2", "", 3, 13)),
     ],
 )
 def test_a_damaged_cell_is_reported_and_not_guessed(
@@ -258,6 +258,22 @@ def test_what_stands_around_a_matrix_is_no_part_of_it() -> None:
     assert (matrix.numa_affinity, matrix.damaged) == ({"GPU0": "0", "GPU1": "1"}, [])
 
 
+@pytest.mark.parametrize("own", ["X", "x", "-", "self"])
+def test_a_diagonal_of_other_signs(own: str) -> None:
+    matrix = one(f"     GPU0 GPU1 CPU Affinity\nGPU0 {own}    NV1  0-3\nGPU1 NV1  {own}    0-3\n")
+    assert matrix.cells == {"GPU0": {"GPU1": "NV1"}, "GPU1": {"GPU0": "NV1"}}
+
+
+def test_a_table_that_lost_its_line_ends() -> None:
+    matrix = one(
+        "Here: GPU0 GPU1 NIC0 CPU Affinity NUMA Affinity GPU0 X NV12 PIX 0-31 0 GPU1 NV12 X SYS 32-63 1 "
+        "NIC0 PIX SYS X Legend: X = Self SYS = far NIC Legend: NIC0: mlx5_0"
+    )
+    assert matrix.cells["GPU1"] == {"GPU0": "NV12", "NIC0": "SYS"}
+    assert (matrix.numa_affinity, matrix.nic_legend) == ({"GPU0": "0", "GPU1": "1"}, {"NIC0": "mlx5_0"})
+    assert matrix.damaged == []
+
+
 def test_words_that_were_added_behind_the_label() -> None:
     matrix = one("     GPU0 GPU1\nGPU0 (H100)  X   NV1\nGPU1 (H100) NV1   X\n")
     assert matrix.cells == {"GPU0": {"GPU1": "NV1"}, "GPU1": {"GPU0": "NV1"}}
@@ -281,9 +297,15 @@ TWO = (
 
 
 def test_the_snapshot_of_a_paste() -> None:
-    text = TWO + "\nNIC Legend:\n  NIC0: mlx5_0\n"
     found = snapshot(
-        text.replace("GPU1\tCPU", "GPU1\tNIC0\tCPU").replace("NV2\t0", "NV2\tPIX\t0").replace("X \tN", "X \tPIX\tN")
+        tabs(
+            "|GPU0|GPU1|NIC0|CPU Affinity|NUMA Affinity|GPU NUMA ID",
+            "GPU0| X |NV2|PIX|0-31|0||4",
+            "GPU1|NV2| X |SYS|N/A||N/A||N/A",
+            "",
+            "NIC Legend:",
+            "  NIC0: mlx5_0",
+        )
     )
     assert found.origin == "matrix"
     assert [(gpu.index, gpu.cpu_affinity, gpu.numa_node, gpu.memory_numa_node) for gpu in found.gpus] == [
@@ -316,7 +338,7 @@ def test_peer_to_peer_tables_of_the_same_text() -> None:
 def test_a_peer_to_peer_table_that_does_not_say_what_it_is_about_is_left_out() -> None:
     found = snapshot(TWO + "\n" + P2P.format("r", "OK", "OK").partition("\n")[2])
     assert found.p2p is None
-    assert "line 6" in found.sources[0].reason
+    assert "line 5" in found.sources[0].reason
     assert found.sources[0].status == "partial"
 
 
@@ -372,7 +394,7 @@ FOREIGN = "       GPU0  GPU1  GPU2  GPU3  Node Affinity\n" + "".join(
         ("a" * 7_000_000, 1, "no GPU topology matrix"),
         ("x" * 9_000_000, None, "8 MiB long"),
     ],
-    ids="empty prose header-only other-vendor p2p-only rows-only wide wide-row headers nul one-line long".split(),
+    ids=["empty", "prose", "header", "vendor", "p2p", "rows", "wide", "wide row", "headers", "nul", "one line", "long"],
 )
 def test_a_text_without_a_matrix_is_one_sentence_with_its_line_and_a_hint(
     text: str, line: int | None, words: str
@@ -390,6 +412,7 @@ def test_a_text_without_a_matrix_is_one_sentence_with_its_line_and_a_hint(
 @pytest.mark.parametrize(
     "line",
     [
+        "hello GPU0 " * 2500,
         "GPU0 " + "NUMA " * 6000,
         "GPU0 " + "NV1" * 10_000 + "z",
         "GPU0" + " " * 30_000 + "CPU",

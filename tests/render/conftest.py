@@ -9,6 +9,7 @@ import pytest
 from topoadvisor import advise
 from topoadvisor.advice import Advice
 from topoadvisor.files import shipped
+from topoadvisor.render.drawing import Drawing, Group, Shape
 from topoadvisor.render.outline import outline
 from topoadvisor.render.schematic import Schematic
 from topoadvisor.snapshot import Cpu, Gpu, Host, Nic, NumaNode, NvLink, PciDevice, Snapshot, decode
@@ -63,13 +64,13 @@ def switched() -> Callable[..., Snapshot]:
     return of
 
 
-HOSTILE = 'A<b>&amp;"\\N\\G\nline\x00two\x1b[31m ]]> -- {x|y}\ud800 Ω 名前 ' + "very " * 60 + "long"
+HOSTILE = 'A<b>&amp;"\\N\\G\nline\x00two$x_1^2$\x1b[31m ]]> -- {x|y}\ud800 Ω 名前 ' + "very " * 60 + "long"
 """What no name should be, and what a pasted or forged source may hold."""
 
 
 @pytest.fixture
 def hostile() -> Snapshot:
-    """Two GPUs and a NIC with names that try to break out of DOT and SVG."""
+    """Two GPUs and a NIC with names that try to break out of DOT and SVG, or to be a formula."""
     gpus = [Gpu(index=i, name=HOSTILE, address=f"0000:0{i}:00.0", numa_node=0) for i in range(2)]
     nics = [Nic(name=HOSTILE, rdma=True, address="0000:03:00.0", numa_node=0)]
     host = Host(
@@ -86,6 +87,21 @@ def plain() -> Callable[..., Schematic]:
         return outline(snapshot, graph.build(snapshot), advice)
 
     return of
+
+
+def shapes(drawing: Drawing) -> dict[str, Shape]:
+    """Id → every shape on the page, in frames or not."""
+
+    def inside(group: Group) -> list[Shape]:
+        return [group.box, *group.shapes, *(shape for inner in group.groups for shape in inside(inner))]
+
+    found = [*drawing.shapes, *(shape for group in drawing.groups for shape in inside(group))]
+    assert len({shape.id for shape in found}) == len(found)
+    return {shape.id: shape for shape in found}
+
+
+def words(shape: Shape) -> list[str]:
+    return [row.text for row in shape.rows]
 
 
 @pytest.fixture

@@ -83,9 +83,10 @@ def _rendered(schematic: Schematic, wanted: Format) -> bytes:
 
         return topology_text.render(schematic).encode()
     from topoadvisor.render import dot, picture
+    from topoadvisor.render.drawing import compose
 
-    drawing = dot.source(schematic)
-    return drawing.encode() if wanted == "dot" else picture.draw(drawing, wanted)
+    drawing = compose(schematic)
+    return dot.source(drawing).encode() if wanted == "dot" else picture.draw(drawing, wanted)
 
 
 def _write(output: Path, data: bytes) -> None:

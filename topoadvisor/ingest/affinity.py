@@ -18,6 +18,7 @@ from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.tables import AFFINITIES, Affinity, Header, is_affinity
 
 _TAB = 8
+_WORDS = re.compile(r"\S+")
 
 
 def kinds(header: Header | None, rows: Sequence[FittedRow]) -> tuple[Affinity, ...]:
@@ -86,9 +87,9 @@ def _values(row: FittedRow) -> list[tuple[str, int]]:
         return [(token.text, token.start) for token in row.rest if is_affinity(token.text)]
     line, start = _tail(row)
     values: list[tuple[str, int]] = []
-    for match in re.compile(r"\S+").finditer(line.text, start):
+    for match in _WORDS.finditer(line.text, start):
         text = match[0].strip("|\"'`*")
-        if values and values[-1][0].endswith(","):
+        if values and values[-1][0].endswith(",") and is_affinity(text) and text != "N/A":
             values[-1] = (values[-1][0] + text, values[-1][1])
         elif is_affinity(text):
             values.append((text, match.start()))
@@ -119,7 +120,12 @@ def _places(row: FittedRow, values: list[tuple[str, int]], writer: _Writer) -> S
             distances.append(_apart(actual, [headings[kinds[place]] for place in way]))
         return min(distances)
 
-    return min(ways, key=distance)
+    best = min(ways, key=distance)
+    if distance(best) <= _TAB // 2:
+        return best
+    # No layout explains the places. `N/A` at the end is the GPU's own node far more often than anything else.
+    count = len(values) - 1 if values and values[-1][0] == "N/A" else len(values)
+    return [*range(count), *([len(kinds) - 1] if count < len(values) else [])]
 
 
 def _after_cells(row: FittedRow, values: list[tuple[str, int]]) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from topoadvisor.ingest.tables import ELLIPSIS, UNKNOWN, Row, Table, Token, is_affinity, is_relation
+from topoadvisor.ingest.tables import ELLIPSIS, UNKNOWN, Row, Table, Token, is_affinity, is_device, is_relation
 from topoadvisor.snapshot import DamagedCell
 
 _SLACK = 3
@@ -44,14 +44,30 @@ class FittedTable:
 def fit(table: Table) -> FittedTable:
     """Fit every row of a table to the columns that its diagonal bears out."""
     columns = _columns(table)
-    screen = _screen_columns(table.rows, columns)
-    rows = [_fit_row(row, columns, screen) for row in table.rows]
+    named = _named(table.rows, columns)
+    screen = _screen_columns(named, columns)
+    rows = [_fit_row(row, columns, screen) for row in named]
     places = [(row.found, row.own) for row in rows if row.own is not None]
     lower = all(found == own + 1 for found, own in places)
     upper = all(found == len(columns) - own for found, own in places)
     if len(places) > 1 and (lower or upper):
         rows = [_without_missing(row) for row in rows]
     return FittedTable(columns, tuple(rows))
+
+
+def _named(rows: Sequence[Row], columns: tuple[str | None, ...]) -> list[Row]:
+    """The rows that have a name. Where a label is damaged, the place of the X says whose row it is."""
+    labels = {row.label for row in rows if is_device(row.label)}
+    named: list[Row] = []
+    for row in rows:
+        place = next((index for index, token in enumerate(row.tokens) if token.text == "X"), len(columns))
+        owner = columns[place] if place < len(columns) else None
+        if row.label in columns or (is_device(row.label) and owner is None):
+            named.append(row)
+        elif owner is not None and owner not in labels:
+            labels.add(owner)
+            named.append(replace(row, label=owner))
+    return named
 
 
 def _screen_columns(rows: Sequence[Row], columns: tuple[str | None, ...]) -> list[int] | None:
@@ -74,7 +90,7 @@ def _place(row: Row, columns: tuple[str | None, ...]) -> int | None:
 def _columns(table: Table) -> tuple[str | None, ...]:
     if table.header is None:
         return _columns_of_rows(table.rows)
-    named = table.header.columns
+    named = _completed(table.header.columns, table.rows)
     whole = [row for row in table.rows if not any(token.text in ELLIPSIS for token in row.tokens)]
     if not whole:
         return named
@@ -84,6 +100,19 @@ def _columns(table: Table) -> tuple[str | None, ...]:
         return named
     from_rows = _columns_of_rows(whole)
     return from_rows if _on_diagonal(whole, from_rows) > believed else named
+
+
+def _completed(columns: tuple[str | None, ...], rows: Sequence[Row]) -> tuple[str | None, ...]:
+    """A column whose name is damaged or elided is that of the row which has its X there."""
+    if None not in columns:
+        return columns
+    complete = list(columns)
+    for row in rows:
+        place = next((index for index, token in enumerate(row.tokens) if token.text == "X"), len(columns))
+        fits = place < len(columns) and complete[place] is None and row.label not in complete
+        if fits and is_device(row.label) and not any(token.text in ELLIPSIS for token in row.tokens):
+            complete[place] = row.label
+    return tuple(complete)
 
 
 def _on_diagonal(rows: Sequence[Row], columns: tuple[str | None, ...]) -> int:
@@ -100,7 +129,7 @@ def _columns_of_rows(rows: Sequence[Row]) -> tuple[str | None, ...]:
     width = max(max(_relations_end(row.tokens), (place or 0) + 1) for row, place in zip(rows, places, strict=True))
     columns: list[str | None] = [None] * width
     for row, place in zip(rows, places, strict=True):
-        if place is not None and columns[place] is None:
+        if place is not None and columns[place] is None and is_device(row.label):
             columns[place] = row.label
     numbers = {index: name for index, name in enumerate(columns) if name and name.startswith("GPU")}
     if all(name == f"GPU{index}" for index, name in numbers.items()):
@@ -258,9 +287,10 @@ def _fitted(
     region = row.tokens[:end]
     elided = any(token.text in ELLIPSIS for token in region)
     read = {name for name, token in pairs if token.text or row.grid}
-    missing = [name for name in columns if name and name not in read]
-    if missing and region and not lost and not elided:
-        damaged.append(_damage(row, missing[0], "", region[-1], after=True))
+    missing = next((place for place, name in enumerate(columns) if name and name not in read), None)
+    if missing is not None and region and not lost and not elided:
+        before = [token for name, token in pairs if name in columns[:missing]]
+        damaged.append(_damage(row, columns[missing] or "", "", before[-1] if before else None))
     return FittedRow(
         row=row,
         cells=cells,
@@ -272,11 +302,13 @@ def _fitted(
     )
 
 
-def _damage(row: Row, column: str, text: str, token: Token, *, after: bool = False) -> DamagedCell:
-    place = token.start + (len(token.text) if after else 0)
-    return DamagedCell(
-        row=row.label, column=column, text=text, line=token.line.number, text_column=token.line.column(place)
-    )
+def _damage(row: Row, column: str, text: str, token: Token | None) -> DamagedCell:
+    """A cell with what stands there; a missing one, without text, is where it would begin: behind `token`."""
+    if token is None:
+        line, place = row.line, row.label_start + len(row.label)
+    else:
+        line, place = token.line, token.start + (0 if text else len(token.text))
+    return DamagedCell(row=row.label, column=column, text=text, line=line.number, text_column=line.column(place))
 
 
 def _without_missing(row: FittedRow) -> FittedRow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 MAX_LINE = 1 << 15
@@ -21,6 +22,11 @@ _TERMINAL = r"""
 """
 _SUSPECT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\\^\[&\u241b\xa0\u2000-\u200f\u202f\u2060\u3000\ufeff]")
 _NOISE = re.compile(rf"(?P<space>&nbsp;|[\xa0\u2000-\u200a\u202f\u3000])|(?P<tab>\\t)|{_TERMINAL}", re.X | re.I)
+_HEADER_START = re.compile(r"(?<!\w)GPU0\s(?!\s*X\s)")
+_FIRST_ROW = re.compile(r"(?<!\w)GPU0\s{1,8}X\s")
+_ROW_START = re.compile(
+    r"(?<!\w)(?:(?:GPU|NIC)\d{1,3}|mlx\d+_\w{1,20})\s{1,8}(?=(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC)\s)|(?:NIC )?Legend:"
+)
 
 
 class Line(NamedTuple):
@@ -47,8 +53,8 @@ class Line(NamedTuple):
 def read_lines(text: str) -> Iterator[Line]:
     """The lines of a text.
 
-    Understands LF, CRLF and CR line ends, and string literals in which a whole table stands on one line with `\\n`
-    and `\\t` written out. A line longer than `MAX_LINE` comes back empty.
+    Understands LF, CRLF and CR line ends, string literals in which a whole table stands on one line with `\\n` and
+    `\\t` written out, and tables that lost their line ends. A line longer than `MAX_LINE` comes back empty.
     """
     text = text.replace("\r\n", "\n")
     if "\n" not in text:
@@ -57,19 +63,37 @@ def read_lines(text: str) -> Iterator[Line]:
     position = 0
     for number, raw in enumerate(text.split("\n"), start=1):
         if len(raw) > MAX_LINE:
-            parts = [""]
-        elif clean:
+            parts = [(0, "")]
+        elif clean and not (raw.count("GPU0") > 1 and _is_folded(raw)):
             yield Line(position, number, raw)
             position += 1
             continue
         else:
-            literal = "GPU0" in raw and 0 < raw.count("\\n") <= MAX_LITERAL
-            parts = raw.split("\\n") if literal else [raw]
-        offset = 0
-        for part in parts:
+            parts = _parts(raw)
+        for offset, part in parts:
             yield _clean(position, number, part, offset)
-            offset += len(part) + 2
             position += 1
+
+
+def _is_folded(raw: str) -> bool:
+    """A header and its first row stand on one line: the line ends of a whole table became spaces."""
+    header = _HEADER_START.search(raw)
+    return header is not None and _FIRST_ROW.search(raw, header.end()) is not None
+
+
+def _parts(raw: str) -> list[tuple[int, str]]:
+    """The lines that one line of the file holds, each with its offset."""
+    if "GPU0" not in raw:
+        return [(0, raw)]
+    if 0 < raw.count("\\n") <= MAX_LITERAL:
+        starts = [0, *(match.end() for match in re.finditer(r"\\n", raw))]
+        ends = [start - 2 for start in starts[1:]]
+    elif _is_folded(raw):
+        starts = [0, *(match.start() for match in islice(_ROW_START.finditer(raw), MAX_LITERAL))]
+        ends = starts[1:]
+    else:
+        return [(0, raw)]
+    return [(start, raw[start:end]) for start, end in zip(starts, [*ends, len(raw)], strict=True)]
 
 
 def _clean(position: int, number: int, raw: str, offset: int) -> Line:

@@ -38,6 +38,7 @@ _DEVICE = r"(?:GPU|NIC|NVMe)\d{1,4}"
 _LABEL = re.compile(rf"(?:^|[^A-Za-z0-9_.])({_DEVICE}|mlx\d+_\w+):?$")
 _FIRST = re.compile(r"(?<![A-Za-z0-9_])(?:GPU|NVMe)\d{1,4}")
 _GLUED_LABEL = re.compile(rf"({_DEVICE}|mlx\d+_\d)((?:{_WORD})+)$")
+_WORDS = re.compile(r"\S+")
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.\-]*\d\w*")
 _PROBE = re.compile(rf"{_DEVICE}|\b(?:{_WORD})\b|Affinity")
 _AFFINITY_CELL = re.compile(r"N/A|\d[\d,\-]*")
@@ -113,6 +114,13 @@ class Table:
 
 def is_relation(text: str) -> bool:
     return _RELATION.fullmatch(text) is not None
+
+
+def is_device(name: str) -> bool:
+    """Could name a device: `GPU0`, `NIC10`, `NVMe0`, or an RDMA device such as `mlx5_0`; not a damaged one of those."""
+    if re.search(r"GPU|NIC\d|NVMe|mlx\d", name):
+        return re.fullmatch(rf"{_DEVICE}|mlx\d+_\w+", name) is not None
+    return _IDENTIFIER.fullmatch(name) is not None and not is_relation(name)
 
 
 def is_affinity(text: str) -> bool:
@@ -195,7 +203,10 @@ class _Finder:
 
     def _take(self, row: Row) -> None:
         _refuse_if_wide(sum(is_relation(token.text) for token in row.tokens), row.line, self._file)
-        if self._growing is None or self._header or row.label in self._labels:
+        again = row.label in self._labels
+        if again and self._growing and not self._header and row.label != self._growing.rows[0].label:
+            return
+        if self._growing is None or self._header or again:
             self._growing = Table(self._header, context="\n".join(words[-200:] for words in self._context))
             self._header, self._labels = None, set()
             self._context.clear()
@@ -245,16 +256,23 @@ def _refuse_if_wide(count: int, line: Line, file: str) -> None:
 
 
 def _has_diagonal(table: Table) -> bool:
-    """At least one row has its X; a second table of one class of devices (NVMe columns only) has none to show."""
+    """Some row has its X, or rows below a header are long enough to have had one.
+
+    A second table of one class of devices (NVMe columns only) has none to show.
+    """
     if any(token.text == "X" for row in table.rows for token in row.tokens):
         return True
-    columns = set(table.header.columns) if table.header else set()
-    return bool(columns) and all(name is None or name.startswith("NVMe") for name in columns)
+    if table.header is None:
+        return False
+    columns = table.header.columns
+    if all(name is None or name.startswith("NVMe") for name in columns):
+        return True
+    return len(table.rows) > 1 and all(row.label in columns and len(row.tokens) >= len(columns) for row in table.rows)
 
 
 def _tokens(line: Line, start: int = 0) -> tuple[Token, ...]:
     tokens = []
-    for match in re.compile(r"\S+").finditer(line.text, start):
+    for match in _WORDS.finditer(line.text, start):
         text = match[0].strip("\"'`*,;|")
         offset = match.start() + (match[0].find(text) if text else 0)
         if _GLUED.fullmatch(text) and not is_relation(text):
@@ -293,7 +311,7 @@ def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row |
         match = _LABEL.search(token.text)
         label = match[1] if match else token.text.rstrip(":")
         known = match is not None or label in columns
-        if not known and not (growing and _IDENTIFIER.fullmatch(label)):
+        if not known and not growing and not columns:
             continue
         if _plausible(label, rest, columns, known=known):
             return Row(label, token.start + (match.start(1) if match else 0), rest, grid)
@@ -302,7 +320,10 @@ def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row |
 
 def _plausible(label: str, rest: tuple[Token, ...], columns: tuple[str | None, ...], *, known: bool) -> bool:
     if not known:
-        return is_relation(rest[0].text) and any(token.text == "X" for token in rest)
+        own = [token.text for token in rest[: len(columns) or None]].count("X")
+        if own == 1 and len(rest) >= len(columns) > 0:
+            return all(is_relation(token.text) for token in rest[: len(columns)])
+        return is_device(label) and is_relation(rest[0].text) and any(token.text == "X" for token in rest)
     if is_relation(rest[0].text):
         return True
     if label in columns:
@@ -325,6 +346,7 @@ def _header(line: Line) -> Header | None:
     matches = _HEADER.finditer(line.text, first.start() if first else len(line.text))
     for match in islice(matches, 16 * MAX_DEVICES):
         kind, text = match.lastgroup, match[0].strip("*`\"',")
+        glued = not line.text[match.start() - 1 : match.start()].isspace()
         if kind == "device":
             columns.append(text)
         elif kind in ("cpu", "numa", "gpunuma"):
@@ -337,8 +359,9 @@ def _header(line: Line) -> Header | None:
         elif kind == "elided":
             columns.append(None)
         elif _IDENTIFIER.fullmatch(text):
-            columns.append(text)
-        elif text:
+            # A name such as GPUU3 is damaged: its column is there, but whose it is the rows must say.
+            columns.append(text if is_device(text) else None)
+        elif text and not glued:
             break
         else:
             continue

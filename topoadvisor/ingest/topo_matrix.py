@@ -61,8 +61,11 @@ def _read(text: str, file: str) -> _Reading:
     foreign: tables.Table | None = None
     for table in tables.find(lines, file=file):
         found = cells.fit(table)
-        if nvidia_smi_text.is_p2p(found) or "-p2p" in table.context.rpartition("\n")[2]:
+        alone = len(found.columns) == 1 and "-p2p" in table.context.rpartition("\n")[2]
+        if alone or nvidia_smi_text.is_p2p(found):
             p2p.append(nvidia_smi_text.p2p_table(table, found))
+        elif not any(row.row.label.startswith("GPU") for row in found.rows):
+            continue
         elif not _is_link_matrix(found):
             foreign = foreign or table
         elif captures and _is_more_columns(found, captures[-1].matrix):

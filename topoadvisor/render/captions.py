@@ -36,7 +36,7 @@ def bar(part: Part, w: float) -> tuple[Row, ...]:
     if width(part.heading, NAME, bold=True) <= room:
         rows = [Row(part.heading, NAME, bold=True)]
     else:
-        rows = [Row(fit(part.title, room, NAME, bold=True), NAME, bold=True)]
+        rows = [_name(part.title, room, NAME)]
         if part.detail:
             rows.append(Row(fit(part.detail, room, SMALL), SMALL))
     if part.uplink.text:

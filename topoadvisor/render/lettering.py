@@ -1,33 +1,11 @@
-"""How wide a text will be, without asking a font: a layout does not depend on what is installed."""
+"""What a name looks like on one line, how wide that will be, and what is left of it when the room is short."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
 
-# Advance widths in thousandths of the font size, of DejaVu Sans: wider than Helvetica and Arial, so that a text which
-# fits by this table fits in all of them.
-_WIDTHS = {
-    290: "'ijlIJ",
-    330: " ,./:;\\|·",
-    370: "f-",
-    400: "()[]t!r",
-    500: '"*_`sz–',
-    550: "c?L",
-    590: "FkvxyPTYao",
-    640: "eESbdghnpqu$0123456789{}",
-    700: "KAVBRXZC",
-    780: "UHNDGOQ&",
-    850: "w#+<=>^~M×",
-    1000: "%mW@…",
-}
-_ADVANCE = {character: width for width, characters in _WIDTHS.items() for character in characters}
-_BOLD = 1.12
-_HINTED = 1.06
-# Drawing programs round each advance to whole pixels, which at small sizes makes lines a little longer.
-_OTHER = 700
-_FULL_WIDTH = 1050
+from topoadvisor.render import typeface
 
 
 def clean(text: str) -> str:
@@ -40,17 +18,9 @@ def _invisible(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs", "Cn", "Zl", "Zp")
 
 
-@lru_cache(maxsize=4096)
 def width(text: str, size: float, *, bold: bool = False) -> float:
-    """Estimated width in points of one line at font size `size`; seldom too small."""
-    thousandths = sum(_ADVANCE.get(character) or _unlisted(character) for character in text)
-    return thousandths / 1000 * size * _HINTED * (_BOLD if bold else 1.0)
-
-
-def _unlisted(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return _FULL_WIDTH if unicodedata.east_asian_width(character) in "WF" else _OTHER
+    """Width in points of one line at font size `size`; kerning, which brings some letters closer, is left out."""
+    return sum(typeface.advance(character, bold=bold) for character in text) * size
 
 
 def fit(text: str, room: float, size: float, *, bold: bool = False, end: int = 0) -> str:

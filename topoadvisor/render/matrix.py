@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from topoadvisor.errors import NothingDetermined
+from topoadvisor.ingest.tables import UNKNOWN
 from topoadvisor.snapshot import Matrix
-
-UNKNOWN = "?"
-"""Printed for a cell that is not known; read back as not known."""
 
 _LEGEND = {
     "X": "Self",

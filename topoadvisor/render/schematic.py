@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 PartKind = Literal["socket", "numa", "root", "switch", "gpu", "nic", "nvswitch"]
-WireKind = Literal["nvlink", "c2c", "pcie", "host", "memory", "inter-socket"]
+WireKind = Literal["nvlink", "c2c", "pcie", "host", "inter-socket"]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Row:
     size: int
     bold: bool = False
     tone: str = "text"
-    """`text`, `muted`, `pcie` or `broken`; the drawing maps it to a colour."""
+    """What the text is about; the drawing maps it to a colour."""
 
     @property
     def height(self) -> float:

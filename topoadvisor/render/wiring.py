@@ -179,14 +179,13 @@ def _around_inner_bands(band: Band, ways: dict[str, list[Point]]) -> None:
 
 
 def between_frames(wires: Sequence[Wire], bands: Sequence[Band]) -> list[Line]:
-    """Links between sockets and between NUMA nodes: straight between neighbours, around the left side between bands."""
-    known = [wire for wire in wires if wire.kind in ("inter-socket", "memory")]
+    """Links between sockets: straight between neighbours, around the left side between bands."""
+    known = [wire for wire in wires if wire.kind == "inter-socket"]
     lines: list[Line] = []
     for band in bands:
-        for neighbours in [band.frames, *(frame.frames for frame in band.frames)]:
-            for left, right in pairwise(neighbours):
-                if (wire := _joining(known, left, right)) and (a := _bars(left)) and (b := _bars(right)):
-                    lines.append(_across(wire, a[-1], b[0]))
+        for left, right in pairwise(band.frames):
+            if (wire := _joining(known, left, right)) and (a := _bars(left)) and (b := _bars(right)):
+                lines.append(_across(wire, a[-1], b[0]))
     for one, other in pairwise(bands):
         upper, lower = one.frames[0], other.frames[0]
         if (wire := _joining(known, upper, lower)) and (a := _bars(upper)) and (b := _bars(lower)):
@@ -207,8 +206,7 @@ def _bars(frame: Frame) -> list[Box]:
 
 def _across(wire: Wire, a: Box, b: Box) -> Line:
     y = a.y + a.h / 2
-    label_at = ((a.x + a.w + b.x) / 2, y - 8) if wire.kind == "inter-socket" else None
-    return Line(a.part.id, b.part.id, wire, ((a.x + a.w, y), (b.x, y)), label_at)
+    return Line(a.part.id, b.part.id, wire, ((a.x + a.w, y), (b.x, y)), ((a.x + a.w + b.x) / 2, y - 8))
 
 
 def _around(wire: Wire, a: Box, b: Box, x: float) -> Line:

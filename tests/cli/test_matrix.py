@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from topoadvisor import cli
+
+CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus/matrices"
+TEXTS = sorted(CORPUS.glob("*.txt"))
+
+PASTE = (
+    "root@node:~# nvidia-smi topo -m\n      GPU0  GPU1  CPU Affinity\nGPU0   X    SYS   0-31\nGPU1  SYS    X    32-63\n"
+)
+
+
+class Run:
+    """The program as a user calls it."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = cli.main(["matrix", *arguments])
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(capsys, monkeypatch)
+
+
+def test_a_paste_comes_out_as_the_driver_prints_it(run: Run) -> None:
+    code, out, err = run("-", stdin=PASTE)
+    assert (code, err) == (0, "")
+    assert out.startswith("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSYS\t0-31\nGPU1\tSYS\t X \t32-63\n\nLegend:\n")
+
+
+def test_json(run: Run) -> None:
+    code, out, _ = run("-", "--format", "json", stdin=PASTE)
+    assert code == 0
+    assert json.loads(out) == {
+        "gpus": ["GPU0", "GPU1"],
+        "nics": [],
+        "matrix": {"GPU0": {"GPU1": "SYS"}, "GPU1": {"GPU0": "SYS"}},
+        "cpu_affinity": {"GPU0": "0-31", "GPU1": "32-63"},
+        "numa_affinity": {},
+        "gpu_numa_id": {},
+        "nic_legend": {},
+    }
+
+
+def test_a_fixture_and_its_own_text(run: Run) -> None:
+    code, text, _ = run("fixture:dgx-a100")
+    assert code == 0
+    assert "\nGPU7\t" in text
+    assert run("-", stdin=text)[1] == text
+
+
+def test_a_topology_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "topology.xml"
+    gpu = '<pci busid="0000:0{0}:00.0" class="0x030200"><gpu dev="{0}" sm="89"/></pci>'
+    bridge = '<pci busid="0000:10:00.0" class="0x060400">'
+    path.write_text(
+        f'<system version="1"><cpu numaid="0">{bridge}{gpu.format(0)}{gpu.format(1)}</pci></cpu></system>',
+        encoding="utf-8",
+    )
+    code, out, _ = run(str(path), "--format", "json")
+    assert code == 0
+    assert json.loads(out)["matrix"]["GPU0"] == {"GPU1": "PIX"}
+
+
+@pytest.mark.parametrize(
+    ("stdin", "code", "words"),
+    [
+        ("", 2, "standard input: this is empty"),
+        ("hello\n", 2, "standard input:1: this text has no GPU topology matrix"),
+        ("\tGPU0\tGPU1\n", 2, "standard input:1: a header"),
+        ('<system version="1"><cpu numaid="0"/></system>', 3, "no GPU was found"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence_and_a_hint_on_stderr(run: Run, stdin: str, code: int, words: str) -> None:
+    found, out, err = run("-", stdin=stdin)
+    assert (found, out) == (code, "")
+    assert err.startswith(f"topoadvisor: {words}")
+    assert "\nhint: " in err
+    assert "Traceback" not in err
+
+
+def test_a_wrong_assumption_is_refused(run: Run) -> None:
+    code, out, err = run("-", "--assume", "vendor AMD", stdin=PASTE)
+    assert (code, out) == (2, "")
+    assert "'vendor AMD' is not FACT=VALUE" in err
+
+
+@pytest.mark.skipif(not TEXTS, reason="the corpus is not here")
+def test_the_corpus_through_a_pipe(run: Run) -> None:
+    for path in TEXTS:
+        expected = json.loads(path.with_suffix(".expected.json").read_text(encoding="utf-8"))
+        expected.pop("notes", None)
+        expected.setdefault("gpu_numa_id", {})
+        _, text, _ = run(str(path))
+        assert run("-", stdin=text)[1] == text, path.name
+        assert json.loads(run("-", "--format", "json", stdin=text)[1]) == expected, path.name

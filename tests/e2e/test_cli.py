@@ -1,0 +1,164 @@
+"""The program as a user runs it: exit codes, streams, pipes, and no traceback for any input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topoadvisor import files
+
+FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json"))
+
+
+def run(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "topoadvisor", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "COLUMNS": "100", "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+
+
+def paste(name: str) -> bytes:
+    document = json.loads((files.shipped("fixtures") / name / "snapshot.json").read_text(encoding="utf-8"))
+    text: str = next(raw["text"] for raw in document["raw"] if raw["source"] == "nvidia-smi topo -m")
+    return text.encode()
+
+
+@pytest.mark.parametrize(
+    "verb", [["scan"], ["matrix"], ["facts"], ["render"], ["emit", "nccl-conf"], ["emit", "shell"]]
+)
+@pytest.mark.parametrize("name", ["8x4090", "dgx-a100", "paste-8xa100"])
+def test_every_analysing_verb_takes_a_fixture(verb: list[str], name: str) -> None:
+    done = run(*verb, f"fixture:{name}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+HOSTILE: dict[str, bytes] = {
+    "empty": b"",
+    "blank": b"\n \n\t\n",
+    "binary": bytes(range(256)) * 64,
+    "half a snapshot": b'{"schema": "topoadvisor.snapshot/1", "gpus": [{"index": 0,',
+    "wrong type": b'{"schema": "topoadvisor.snapshot/1", "gpus": [{"index": "zero"}]}',
+    "other json": b'{"hello": 1}',
+    "json list": b"[1, 2, 3]",
+    "deep json": b"[" * 100_000,
+    "half an xml": b'<system version="1"><cpu numaid="0"><pci busid="0000:01',
+    "deep xml": b"<system version='1'>" + b"<pci>" * 50_000,
+    "entity bomb": b'<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;">]><system>&c;</system>',
+    "prose": b"the quick brown fox\njumps over GPU0 and the lazy dog\n",
+    "two thousand columns": ("\t" + "\t".join(f"GPU{n}" for n in range(2000)) + "\nGPU0\t X \tPIX\n").encode(),
+    "long line": b"GPU0 " * 400_000,
+    "nul": b"\x00" * 4096,
+    "utf-16 noise": "GPU0\tX\n".encode("utf-16-le"),
+}
+
+
+@pytest.mark.parametrize("verb", ["scan", "matrix"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_input_gets_one_sentence_and_a_hint(kind: str, verb: str, tmp_path: Path) -> None:
+    source = tmp_path / "input"
+    source.write_bytes(HOSTILE[kind])
+    for done in (run(verb, str(source)), run(verb, "-", stdin=HOSTILE[kind])):
+        told = done.stderr.decode()
+        assert done.returncode in (0, 1, 2), (done.returncode, told)
+        assert "Traceback" not in told
+        assert "internal error" not in told
+        if done.returncode == 2:
+            assert told.startswith("topoadvisor: ")
+            assert "hint: " in told
+            assert len(told.splitlines()) <= 3
+    if done.returncode == 2:
+        assert str(source) in run(verb, str(source)).stderr.decode()
+
+
+def test_a_directory_a_missing_file_and_a_wrong_fixture_each_get_their_sentence(tmp_path: Path) -> None:
+    for source, word in ((str(tmp_path), "directory"), (str(tmp_path / "no"), "no such file"), ("fixture:dgx", "dgx-")):
+        done = run("scan", source)
+        assert done.returncode == 2
+        assert word in done.stderr.decode().lower()
+
+
+def test_wrong_usage_is_exit_code_two() -> None:
+    assert run("scna").returncode == 2
+    assert run("scan", "--format", "yaml", "fixture:8x4090").returncode == 2
+    assert run("scan", "fixture:8x4090", "--assume", "cpu.vendor").returncode == 2
+    assert run("scan", "fixture:8x4090", "--assume", "cpu.vendr=AMD").returncode == 2
+
+
+def test_findings_decide_the_exit_code_as_far_as_fail_on_says() -> None:
+    assert run("scan", "fixture:dgx-h100-broken-link").returncode == 1
+    assert run("scan", "fixture:dgx-h100-broken-link", "--fail-on", "never").returncode == 0
+    assert run("scan", "fixture:2x5090-container").returncode == 0
+    assert run("scan", "fixture:2x5090-container", "--fail-on", "warning").returncode == 1
+    assert run("scan", "fixture:dgx-h100", "--fail-on", "warning").returncode == 0
+
+
+def test_the_product_is_on_stdout_and_plain_in_a_pipe() -> None:
+    done = run("scan", "fixture:8x4090")
+    assert b"\x1b" not in done.stdout
+    assert done.stderr == b""
+    assert b"\x1b" in run("scan", "fixture:8x4090", FORCE_COLOR="1").stdout
+    assert b"\x1b" not in run("scan", "fixture:8x4090", FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+def test_scan_json_is_an_advice_document() -> None:
+    document = json.loads(run("scan", "fixture:8xa100-p2p-disabled", "--format", "json").stdout)
+    assert document["schema"] == "topoadvisor.advice/1"
+    assert {"findings", "settings", "already_right", "unknown", "plan", "sources", "node"} <= set(document)
+    (finding,) = document["findings"]
+    assert {"id", "name", "severity", "subject", "message", "evidence", "advice"} <= set(finding)
+    (setting,) = document["settings"]
+    assert setting["action"] == "unset"
+    assert setting["class"] == "workaround"
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_matrix_of_a_matrix_is_the_identity(name: str) -> None:
+    first = run("matrix", f"fixture:{name}").stdout
+    assert run("matrix", "-", stdin=first).stdout == first
+
+
+def test_a_paste_from_standard_input_is_scanned_with_assumed_facts() -> None:
+    done = run("scan", "-", "--assume", "gpu.name=NVIDIA A100-SXM4-80GB", "--assume", "nccl.version=2.28.9",
+               stdin=paste("dgx-a100"))  # fmt: skip
+    text = done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    assert "8 × NVIDIA A100-SXM4-80GB" in text
+    assert "Assumed: gpu.name" in text
+    assert "300 GB/s" in text
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m topoadvisor facts fixture:dgx-h100 | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60, check=False)
+    assert b"Traceback" not in done.stderr
+    assert b"BrokenPipe" not in done.stderr
+
+
+def test_capture_here_writes_a_snapshot_that_scan_reads(tmp_path: Path) -> None:
+    target = tmp_path / "here.json"
+    captured = run("capture", "--redact", "-o", str(target))
+    assert captured.returncode in (0, 3), captured.stderr
+    scanned = run("scan", str(target))
+    assert scanned.returncode in (0, 1, 3), scanned.stderr
+    assert b"Traceback" not in captured.stderr + scanned.stderr
+
+
+def test_live_and_offline_analysis_agree(tmp_path: Path) -> None:
+    """scan of this machine is capture followed by scan of the file."""
+    target = tmp_path / "here.json"
+    run("capture", "-o", str(target))
+    live, offline = run("scan", "--format", "json"), run("scan", str(target), "--format", "json")
+    assert live.returncode == offline.returncode
+    if live.returncode in (0, 1):
+        assert json.loads(live.stdout) == json.loads(offline.stdout)

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topoadvisor.errors import InputError
+from topoadvisor.ingest import assume
+from topoadvisor.snapshot import Assumption, Gpu, Host, NcclLibrary, NumaNode, P2p, PcieLink, Setting, Snapshot
+
+THREE = Snapshot(gpus=[Gpu(index=0), Gpu(index=1, name="NVIDIA L4"), Gpu(index=2)])
+
+
+def applied(*texts: str, to: Snapshot = THREE) -> Snapshot:
+    return assume.apply(to, assume.gather(list(texts), None))
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "value"),
+    [
+        ("gpu.name=NVIDIA GeForce RTX 4090", "gpu.name", "NVIDIA GeForce RTX 4090"),
+        ("cpu.vendor=AuthenticAMD", "cpu.vendor", "AMD"),
+        ("cpu.vendor=genuineintel", "cpu.vendor", "Intel"),
+        ("cpu.vendor=Acme", "cpu.vendor", "Acme"),
+        ("cpu.architecture=arm64", "cpu.architecture", "aarch64"),
+        ("driver.flavour=Open", "driver.flavour", "open"),
+        ("nccl.version=2.30", "nccl.version", "2.30"),
+        ("nccl.version=v2.28.9-1", "nccl.version", "2.28.9"),
+        ("nccl.version=22809", "nccl.version", "2.28.9"),
+        ("driver.version=590", "driver.version", "590"),
+        ("cuda.version=13.0", "cuda.version", "13.0"),
+        ("env.NCCL_P2P_DISABLE=1", "env.NCCL_P2P_DISABLE", "1"),
+        ("env.NCCL_SOCKET_IFNAME==eth0", "env.NCCL_SOCKET_IFNAME", "=eth0"),
+        ("env.NCCL_ALGO=", "env.NCCL_ALGO", ""),
+        ("env.X=[1,2]", "env.X", "[1,2]"),
+        ("gpus.count=8", "gpus.count", 8),
+        ("limits.memlock_bytes=-1", "limits.memlock_bytes", -1),
+        ("shm.total_bytes=0x4000", "shm.total_bytes", 16384),
+        ("gpus.compute_capability_min=9.0", "gpus.compute_capability_min", 9.0),
+        ("vm.guest=true", "vm.guest", True),
+        ("vm.guest=False", "vm.guest", False),
+        ("rdma.gpu_local=[mlx5_0, mlx5_1]", "rdma.gpu_local", ["mlx5_0", "mlx5_1"]),
+        ("pair[0,1].p2p.read=ns", "pair[0,1].p2p.read", "NS"),
+        ("container.kind=no", "container.kind", "no"),
+        (" cpu.model_name = A B ", "cpu.model_name", "A B"),
+    ],
+)
+def test_a_text_becomes_a_typed_fact(text: str, fact: str, value: Any) -> None:
+    (found,) = assume.gather([text], None)
+    assert (found.fact, found.origin) == (fact, "--assume")
+    assert (found.value, type(found.value)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "text", ["foo", "=AMD", "", "cpu.vendor", "cpu.vendor=", "cpu vendor=AMD", ".a=1", "a..b=1", "a[=1"]
+)
+def test_a_malformed_text_is_one_sentence_with_a_hint(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        assume.gather([text], None)
+    assert repr(text) in error.value.message
+    assert "cpu.vendor=AMD" in str(error.value.hint)
+
+
+def file(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "facts.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_file_of_nested_facts(tmp_path: Path) -> None:
+    path = file(
+        tmp_path,
+        "# by hand\ncpu:\n  vendor: amd\n  family: 25\nnccl.version: 2.30\n'gpu[0]':\n  pcie: {max_width: 8}\n"
+        "env: {NCCL_IB_DISABLE: 1, NCCL_ALGO: ''}\nrdma.active: [mlx5_0]\nvm.guest: true\nkernel.version: '6.8'\n",
+    )
+    found = assume.gather([], path)
+    assert {each.fact: each.value for each in found} == {
+        "cpu.vendor": "AMD",
+        "cpu.family": 25,
+        "nccl.version": "2.30",
+        "gpu[0].pcie.max_width": 8,
+        "env.NCCL_IB_DISABLE": "1",
+        "env.NCCL_ALGO": "",
+        "rdma.active": ["mlx5_0"],
+        "vm.guest": True,
+        "kernel.version": "6.8",
+    }
+    assert found[1].origin == f"{path}:4"
+
+
+def test_the_command_line_wins_over_the_file_and_the_last_over_the_first(tmp_path: Path) -> None:
+    path = file(tmp_path, "cpu.vendor: Intel\ncpu.family: 6\n")
+    found = assume.gather(["cpu.vendor=Arm", "cpu.vendor=AMD"], path)
+    assert [(each.fact, each.value) for each in found] == [("cpu.vendor", "AMD"), ("cpu.family", 6)]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}"])
+def test_a_file_without_facts(tmp_path: Path, text: str) -> None:
+    assert assume.gather([], file(tmp_path, text)) == []
+
+
+LAUGHS = "a: &a {x: 1, y: 2}\n" + "".join(
+    f"{name}: &{name} {{x: *{before}, y: *{before}}}\n"
+    for before, name in zip("abcdefghijklmn", "bcdefghijklmno", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("cpu:\n  vendor: [a, [b]]\n", 2, 11, "cpu.vendor is a list"),
+        ("cpu:\n  vendor:\n", 2, 10, "cpu.vendor has no value"),
+        ("- cpu\n", 1, 1, "no mapping"),
+        ("just text", 1, 1, "no mapping"),
+        ("a: 1\n? [x]\n: 2\n", 2, 3, "no name of a fact"),
+        ("a: 1\nb c: 2\n", 2, 1, "'b c' is no name"),
+        ("a: 1\nb: {\n", 3, 1, "no YAML"),
+        ("a: 1\n\tb: 2\n", 2, 1, "no YAML"),
+        (b"\xff\xfe\x00", None, None, "UTF-8"),
+        ("[" * 100_000, None, None, "nested"),
+        ("x" * 2_000_000, None, None, "too long"),
+        ("a: &a\n  b: *a\n", None, None, "mapping"),
+        (LAUGHS, None, None, "more than 10000 facts"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_place(
+    tmp_path: Path, text: str | bytes, line: int | None, column: int | None, words: str
+) -> None:
+    path = file(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        assume.gather([], path)
+    assert words in error.value.message
+    assert error.value.file == str(path)
+    assert error.value.hint
+    if line:
+        assert (error.value.line, error.value.column) == (line, column)
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "."])
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        assume.gather([], tmp_path / name)
+
+
+def test_one_gpu_or_all_of_them() -> None:
+    found = applied("gpu.name=NVIDIA H200", "gpu[2].name=NVIDIA L40S", "gpu.pcie.max_width=16", "gpu[0].pcie.max_gen=5")
+    assert [gpu.name for gpu in found.gpus] == ["NVIDIA H200", "NVIDIA H200", "NVIDIA L40S"]
+    assert [gpu.pcie for gpu in found.gpus] == [PcieLink(max_width=16, max_gen=5)] + [PcieLink(max_width=16)] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("gpu.compute_capability=9", "compute_capability", "9.0"),
+        ("gpu.memory_bytes=85899345920", "memory_bytes", 85899345920),
+        ("gpu.c2c_gbps=450", "c2c_gbps", 450.0),
+        ("gpu.mig=true", "mig", True),
+        ("gpu.numa_node=1", "numa_node", 1),
+        ("gpu.virtualization=passthrough", "virtualization", "passthrough"),
+    ],
+)
+def test_facts_of_a_gpu(text: str, field: str, value: Any) -> None:
+    assert getattr(applied(text).gpus[0], field) == value
+
+
+def test_peer_to_peer_of_every_pair_and_of_one() -> None:
+    found = applied("p2p.read=CNS", "pair.p2p.write=OK", "pair[2, 0].p2p.read=OK").p2p
+    assert found is not None
+    assert len(found) == 6
+    assert {(pair.a, pair.b) for pair in found if pair.read == "OK"} == {(0, 2), (2, 0)}
+    assert {pair.write for pair in found} == {"OK"}
+
+
+def test_peer_to_peer_that_was_read_keeps_the_rest() -> None:
+    read = Snapshot(gpus=THREE.gpus[:2], p2p=[P2p(a=0, b=1, read="OK", nvlink="OK"), P2p(a=1, b=0, read="OK")])
+    assert applied("p2p.read=NS", to=read).p2p == [P2p(a=0, b=1, read="NS", nvlink="OK"), P2p(a=1, b=0, read="NS")]
+
+
+def test_the_host_keeps_what_was_read() -> None:
+    read = Snapshot(host=Host(hostname="h", numa_nodes=[NumaNode(id=0)], dmi={"bios_version": "1"}))
+    host = applied(
+        "cpu.vendor=AMD",
+        "cpu.sockets=2",
+        "platform.vendor=Supermicro",
+        "vm.hypervisor=KVM",
+        "container.kind=docker",
+        "shm.total_bytes=67108864",
+        "limits.memlock_bytes=-1",
+        "kernel.version=6.8",
+        "kernel.command_line=iommu=pt quiet",
+        to=read,
+    ).host
+    assert host.cpu is not None
+    assert (host.hostname, host.numa_nodes) == ("h", [NumaNode(id=0)])
+    assert (host.cpu.vendor, host.cpu.sockets, host.hypervisor, host.container) == ("AMD", 2, "KVM", "docker")
+    assert host.dmi == {"bios_version": "1", "sys_vendor": "Supermicro"}
+    assert (host.shm_total_bytes, host.memlock_bytes) == (67108864, -1)
+    assert (host.kernel, host.command_line) == ("6.8", "iommu=pt quiet")
+
+
+def test_the_driver_and_nccl() -> None:
+    read = Snapshot(nccl_libraries=[NcclLibrary(path="/usr/lib/libnccl.so.2", version="2.20.5")])
+    found = applied("driver.version=580.1", "driver.flavour=open", "cuda.version=13.0", "nccl.version=2.28.9", to=read)
+    assert (found.driver.version, found.driver.flavour, found.driver.cuda) == ("580.1", "open", "13.0")
+    assert found.nccl_libraries is not None
+    assert [(library.path, library.version) for library in found.nccl_libraries] == [
+        ("assumed", "2.28.9"),
+        ("/usr/lib/libnccl.so.2", "2.20.5"),
+    ]
+
+
+def test_an_assumed_variable_comes_first_and_an_empty_one_removes_it() -> None:
+    read = Snapshot(settings=[Setting(name="NCCL_ALGO", value="Ring", origin="environment")])
+    first = applied("env.NCCL_ALGO=Tree", "env.NCCL_DEBUG=WARN", to=read).settings
+    assert first is not None
+    assert [(each.name, each.value, each.origin) for each in first] == [
+        ("NCCL_DEBUG", "WARN", "assumed"),
+        ("NCCL_ALGO", "Tree", "assumed"),
+        ("NCCL_ALGO", "Ring", "environment"),
+    ]
+    assert applied("env.NCCL_ALGO=", to=read).settings == []
+
+
+def test_one_assumed_variable_does_not_make_the_others_read() -> None:
+    found = applied("env.NCCL_ALGO=Tree")
+    assert found.settings is None
+    assert found.assumptions == [Assumption(fact="env.NCCL_ALGO", value="Tree")]
+
+
+def test_every_assumption_is_kept_even_those_without_a_place() -> None:
+    before = assume.apply(THREE, [Assumption(fact="iommu.translated", value=True)])
+    after = assume.apply(before, [Assumption(fact="cpu.vendor", value="AuthenticAMD", origin="facts.yaml:1")])
+    assert after.assumptions == [
+        Assumption(fact="iommu.translated", value=True),
+        Assumption(fact="cpu.vendor", value="AMD", origin="facts.yaml:1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpu[9].name=X", "not here"),
+        ("pair[0,9].p2p.read=OK", "not here"),
+        ("pair[0].p2p.read=OK", "not here"),
+        ("cpu.family=many", "a whole number, not 'many'"),
+        ("gpu.mig=maybe", "true or false"),
+        ("gpu.c2c_gbps=fast", "a number"),
+        ("driver.flavour=closed", "one of open, proprietary"),
+        ("p2p.read=YES", "one of OK"),
+        ("kernel.version=[1]", "a text"),
+    ],
+)
+def test_a_value_that_cannot_be_is_one_sentence_with_a_hint(text: str, words: str) -> None:
+    if text == "kernel.version=[1]":
+        assumptions = [Assumption(fact="kernel.version", value=[1])]
+    else:
+        assumptions = assume.gather([text], None)
+    with pytest.raises(InputError) as error:
+        assume.apply(THREE, assumptions)
+    assert words in error.value.message
+    assert text.partition("=")[0] in error.value.message
+    assert error.value.hint

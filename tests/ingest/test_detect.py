@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from topoadvisor import files
+from topoadvisor.errors import InputError
+from topoadvisor.ingest import detect
+from topoadvisor.snapshot import Gpu, Snapshot, encode
+
+MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n"
+XML = (
+    '<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200">'
+    '<gpu dev="0" sm="90"/></pci></cpu></system>'
+)
+SNAPSHOT = Snapshot(gpus=[Gpu(index=0, name="é")])
+
+
+def of(data: bytes) -> Snapshot:
+    return detect.from_bytes(data, file="input")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        MATRIX.encode(),
+        b"\xef\xbb\xbf" + MATRIX.encode(),
+        MATRIX.encode("utf-16"),
+        MATRIX.encode("utf-16-le"),
+        MATRIX.encode("utf-16-be"),
+        ("é\n" + MATRIX).encode("latin-1"),
+        MATRIX.encode().replace(b"\n", b"\r\n"),
+        b"[user@host ~]$ nvidia-smi topo -m\n" + MATRIX.encode(),
+        b"{node-1}\n" + MATRIX.encode(),
+        b"<details>\n\n" + MATRIX.encode() + b"</details>\n",
+        MATRIX.encode().replace(b"GPU1\tNV1", b"GPU1\0\tNV1"),
+    ],
+)
+def test_a_matrix(data: bytes) -> None:
+    found = of(data)
+    assert found.origin == "matrix"
+    assert found.matrices[0].cells == {"GPU0": {"GPU1": "NV1"}, "GPU1": {"GPU0": "NV1"}}
+
+
+@pytest.mark.parametrize("text", [XML, f"<?xml version='1.0'?>\n<!-- a system -->\n{XML}", "\ufeff" + XML])
+def test_an_nccl_topology(text: str) -> None:
+    assert of(text.encode()).origin == "nccl-topology-xml"
+
+
+def test_a_snapshot() -> None:
+    assert of(encode(SNAPSHOT)) == SNAPSHOT
+    last = b'{"gpus":[{"index":0,"name":"' + b"x" * 100_000 + b'"}],"schema":"topoadvisor.snapshot/1"}'
+    assert of(last).gpus[0].index == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "this is empty"),
+        (b" \r\n\t\n", "this is empty"),
+        (bytes(range(256)) * 40, "binary data"),
+        (b"\0" * 10_000, "binary data"),
+        (gzip.compress(MATRIX.encode()), "gzip data"),
+        (b"PK\x03\x04rest", "zip archive"),
+        (b"\x89PNG\r\n\x1a\n", "a picture"),
+        (encode(SNAPSHOT)[:60], "broken here, or ends too early"),
+        (b'{"schema": "topoadvisor.snapshot/1", "gpus": [{"index": "x"}]}', "$.gpus[0].index"),
+        (b'{"schema": "topoadvisor.snapshot/1", "gpu": []}', "unknown field `gpu`"),
+        (b'{"schema": "topoadvisor.snapshot/9"}', "topoadvisor.snapshot/1"),
+        (b'{"schema": "topoadvisor.advice/1"}', "topoadvisor.advice/1"),
+        (b'{"a": 1}', "not a snapshot"),
+        (b"[1, 2]", "not a snapshot"),
+        (b'{"a": [1, 2', "begins like JSON"),
+        (b'{"a":' * 200_000, "begins like JSON"),
+        (b"[" * 200_000, "no GPU topology matrix"),
+        (b'<graphs version="1"/>', "NCCL graph XML, which cannot be read yet"),
+        (b'<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology/>', "hwloc topology, which cannot"),
+        (b'<!DOCTYPE nvidia_smi_log SYSTEM "x"><nvidia_smi_log/>', "`nvidia-smi -q -x`, which cannot be read yet"),
+        (b'<?xml version="1.0"?><other/>', "this XML is none"),
+        (XML.encode()[:60], "the XML is broken here"),
+        (b"GPU 0: NVIDIA H100 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n", "link states"),
+        (b"host:1:1 [0] NCCL INFO Bootstrap\n", "a log of NCCL"),
+        (b"| NVIDIA-SMI 580.1    Driver Version: 580.1 |\n", "summary of `nvidia-smi`"),
+        (b"==============NVSMI LOG==============\n", "report of `nvidia-smi -q`"),
+        (b"00:01.0 Host bridge: AMD\n", "list of PCI devices"),
+        (b"hello\n", "no GPU topology matrix"),
+        (b"hello\n" * 11_000_000, "too long for a pasted matrix"),
+        (b"a" * (detect.MAX_BYTES + 1), "more than 64 MiB"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence_with_a_hint(data: bytes, words: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(InputError) as error:
+        of(data)
+    assert words in error.value.message
+    assert error.value.message.startswith("input")
+    assert error.value.hint
+    assert time.perf_counter() - started < 10, "something is not linear"
+
+
+def read(source: str, stdin: bytes = b"") -> Snapshot:
+    return detect.read(source, stdin=io.BytesIO(stdin))
+
+
+def test_a_file_and_standard_input(tmp_path: Path) -> None:
+    path = tmp_path / "topo.txt"
+    path.write_text(MATRIX, encoding="utf-8")
+    assert read(str(path)).matrices == read("-", MATRIX.encode()).matrices
+    with pytest.raises(InputError, match="standard input: this is empty"):
+        read("-")
+
+
+def test_names_that_lead_nowhere(tmp_path: Path) -> None:
+    for source, words in (
+        (str(tmp_path / "nothing"), "no such file"),
+        (str(tmp_path), "directory"),
+        ("", "empty name"),
+        ("a\0b", "cannot be read"),
+        ("x" * 5000, "cannot be read"),
+    ):
+        with pytest.raises(InputError) as error:
+            read(source)
+        assert words in error.value.message
+        assert error.value.hint
+        assert len(error.value.message) < 300
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text(MATRIX, encoding="utf-8")
+    path.chmod(0)
+    with pytest.raises(InputError, match="may not read"):
+        read(str(path))
+
+
+def test_a_permission_error_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match="secret: you may not read this file"):
+        read("secret")
+
+
+@pytest.fixture
+def fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("dgx-a100", "dgx-h100", "gh200"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "snapshot.json").write_bytes(encode(SNAPSHOT))
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setattr(files, "shipped", lambda kind: tmp_path)
+
+
+@pytest.mark.usefixtures("fixtures")
+def test_a_fixture() -> None:
+    assert read("fixture:gh200") == SNAPSHOT
+
+
+@pytest.mark.usefixtures("fixtures")
+@pytest.mark.parametrize(
+    ("source", "message", "hint"),
+    [
+        ("fixture:", "needs a name", "There are: dgx-a100, dgx-h100, gh200."),
+        ("fixture:dgx-a10", "no fixture 'dgx-a10'", "Did you mean dgx-a100"),
+        ("fixture:../gh200", "no fixture", "gh200"),
+        ("fixture:notes", "no fixture", "There are:"),
+        ("gh200", "no such file", "Did you mean fixture:gh200?"),
+    ],
+)
+def test_fixtures_that_are_not_there(source: str, message: str, hint: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(source)
+    assert message in error.value.message
+    assert hint in str(error.value.hint)
