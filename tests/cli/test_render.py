@@ -12,21 +12,9 @@ from typer.testing import CliRunner, Result
 from topoadvisor.cli import render
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.files import shipped
-from topoadvisor.render import picture
 from topoadvisor.snapshot import Snapshot, decode
 
 Run = Callable[..., Result]
-
-
-def _draws(picture_format: Any) -> bool:
-    try:
-        return bool(picture.draw("graph { layout=nop2 }", picture_format))
-    except TopoAdvisorError:
-        return False
-
-
-with_graphviz = pytest.mark.skipif(not _draws("svg"), reason="the Graphviz libraries want GLib and X11")
-with_font = pytest.mark.skipif(not _draws("png"), reason="no font on this machine")
 
 
 @pytest.fixture
@@ -62,10 +50,10 @@ def test_text_is_the_default(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "start"),
     [
-        pytest.param("a.svg", b"<?xml", marks=with_graphviz),
-        pytest.param("a.SVG", b"<?xml", marks=with_graphviz),
-        pytest.param("a.png", b"\x89PNG", marks=with_font),
-        pytest.param("a.pdf", b"%PDF-", marks=with_font),
+        ("a.svg", b"<?xml"),
+        ("a.SVG", b"<?xml"),
+        ("a.png", b"\x89PNG"),
+        ("a.pdf", b"%PDF-"),
         ("a.dot", b"graph topology {"),
         ("a.gv", b"graph topology {"),
         ("a.txt", "2 × NVIDIA".encode()),
@@ -78,13 +66,11 @@ def test_the_suffix_says_the_format(run: Run, tmp_path: Path, name: str, start: 
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@with_graphviz
 def test_the_format_wins_over_the_suffix(run: Run, tmp_path: Path) -> None:
     assert run("2x3090-bridge", "--format", "svg", "-o", tmp_path / "a.txt").exit_code == 0
     assert (tmp_path / "a.txt").read_bytes().startswith(b"<?xml")
 
 
-@with_font
 @pytest.mark.parametrize("arguments", [("--format", "png"), ("--format", "png", "-o", "-")])
 def test_a_picture_goes_into_a_pipe(run: Run, arguments: tuple[str, ...]) -> None:
     assert run("2x3090-bridge", *arguments).stdout_bytes.startswith(b"\x89PNG")
@@ -110,7 +96,6 @@ def test_formats_that_nobody_draws_are_refused(run: Run, tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
-@with_graphviz
 def test_a_path_that_cannot_be_written_is_a_sentence(run: Run, tmp_path: Path) -> None:
     for path in (tmp_path / "none" / "a.svg", tmp_path):
         error = refused(run("2x3090-bridge", "--format", "svg", "-o", path))
@@ -118,7 +103,6 @@ def test_a_path_that_cannot_be_written_is_a_sentence(run: Run, tmp_path: Path) -
         assert error.message.startswith(f"{path}: cannot write here")
 
 
-@with_graphviz
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_a_sentence(run: Run, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -138,5 +122,6 @@ def test_no_gpu_is_a_sentence_and_exit_code_3(run: Run) -> None:
     assert error.exit_code == 3
 
 
-def test_the_same_source_gives_the_same_bytes(run: Run) -> None:
-    assert run("dgx-1v", "--format", "dot").stdout == run("dgx-1v", "--format", "dot").stdout
+@pytest.mark.parametrize("format", ["text", "dot", "svg"])
+def test_the_same_source_gives_the_same_bytes(run: Run, format: str) -> None:
+    assert run("dgx-1v", "--format", format).stdout == run("dgx-1v", "--format", format).stdout

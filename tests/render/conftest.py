@@ -9,7 +9,6 @@ import pytest
 from topoadvisor import advise
 from topoadvisor.advice import Advice
 from topoadvisor.files import shipped
-from topoadvisor.render.drawing import Drawing, Group, Shape
 from topoadvisor.render.outline import outline
 from topoadvisor.render.schematic import Schematic
 from topoadvisor.snapshot import Cpu, Gpu, Host, Nic, NumaNode, NvLink, PciDevice, Snapshot, decode
@@ -87,21 +86,6 @@ def plain() -> Callable[..., Schematic]:
         return outline(snapshot, graph.build(snapshot), advice)
 
     return of
-
-
-def shapes(drawing: Drawing) -> dict[str, Shape]:
-    """Id → every shape on the page, in frames or not."""
-
-    def inside(group: Group) -> list[Shape]:
-        return [group.box, *group.shapes, *(shape for inner in group.groups for shape in inside(inner))]
-
-    found = [*drawing.shapes, *(shape for group in drawing.groups for shape in inside(group))]
-    assert len({shape.id for shape in found}) == len(found)
-    return {shape.id: shape for shape in found}
-
-
-def words(shape: Shape) -> list[str]:
-    return [row.text for row in shape.rows]
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def render(
 ) -> None:
     """Draw the machine: sockets, NUMA nodes, PCIe switches, GPUs, NICs, NVLink, and the findings on them.
 
-    Needs no Graphviz on the system. What was inferred is dashed, what is broken or degraded is red.
+    Needs no system package and no font. What was inferred is dashed, what is broken or degraded is red.
     """
     from topoadvisor import advise
     from topoadvisor.errors import InputError

@@ -8,13 +8,15 @@ from dataclasses import replace
 from itertools import pairwise
 
 from topoadvisor.render import captions
-from topoadvisor.render.bands import PLAIN_GAP, SOCKET_GAP, Band
+from topoadvisor.render.bands import SOCKET_GAP, Band
 from topoadvisor.render.lettering import width
 from topoadvisor.render.schematic import Schematic, Wire
 from topoadvisor.render.shapes import MARGIN_ROUTE, NVLINK_DROP, Box, Frame, Line, Point
 
 TRACK = 17.0
 """From one horizontal NVLink track to the next."""
+PASSAGE = 6.5
+"""From a socket to the line that passes it, clear of the label between two sockets."""
 
 
 def ports(schematic: Schematic) -> dict[str, int]:
@@ -128,7 +130,7 @@ class NvlinkArea:
         y = top + NVLINK_DROP / 2 + self.tracks[number] * TRACK
         half = len(way) // 2
         points = (*way[:half], (a, y), (b, y), *way[half:])
-        return Line(wire.a, wire.b, wire, points, (self._label_x(number), y - 6))
+        return Line(wire.a, wire.b, wire, points, (self._label_x(number), y - 7.5))
 
     def _fabric_lines(self, box: Box, bands: Sequence[Band]) -> list[Line]:
         """One line per GPU; those that share their last part share one label."""
@@ -171,7 +173,7 @@ def _around_inner_bands(band: Band, ways: dict[str, list[Point]]) -> None:
     """Lead the lines of a band's GPUs to the gap at the right of their socket, where the inner bands let them pass."""
     floor = max(frame.y + frame.h for frame in band.frames) + 6 if band.below else band.frames[0].y - 6
     for frame in band.frames:
-        gap = frame.x + frame.w + PLAIN_GAP / 2
+        gap = frame.x + frame.w + PASSAGE
         for part in frame.part.walk():
             if part.id in ways:
                 x = ways[part.id][-1][0]
@@ -186,10 +188,12 @@ def between_frames(wires: Sequence[Wire], bands: Sequence[Band]) -> list[Line]:
         for left, right in pairwise(band.frames):
             if (wire := _joining(known, left, right)) and (a := _bars(left)) and (b := _bars(right)):
                 lines.append(_across(wire, a[-1], b[0]))
-    for one, other in pairwise(bands):
+    for number, (one, other) in enumerate(pairwise(bands)):
         upper, lower = one.frames[0], other.frames[0]
         if (wire := _joining(known, upper, lower)) and (a := _bars(upper)) and (b := _bars(lower)):
-            lines.append(_around(wire, a[0], b[0], min(upper.x, lower.x) - MARGIN_ROUTE / 2))
+            around = _around(wire, a[0], b[0], min(upper.x, lower.x) - MARGIN_ROUTE / 2)
+            # Further down the line from above would run through the label.
+            lines.append(around if number == 0 else replace(around, label_at=None))
     return lines
 
 
