@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from topoadvisor.advice import (
     UnknownVerdict,
 )
 from topoadvisor.nccl import model
-from topoadvisor.nccl.levels import NcclPath, parse_int
+from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.plan import rings
 from topoadvisor.rules import engine, facts, load
 from topoadvisor.rules.engine import Claim, Outcome
@@ -80,7 +80,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         node=_summary(snapshot, topology, base),
         findings=_findings(outcomes, base),
         settings=settings,
-        set_nothing=None if any(setting.action == "set" for setting in settings) else _why_nothing(base),
+        set_nothing=None if any(setting.action == "set" for setting in settings) else _why_nothing(base, settings),
         already_right=rights,
         unknown=_unknown(outcomes),
         plan=_plan(topology, base, settings),
@@ -102,23 +102,45 @@ def _sides(values: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{source} says {value}" for source, value in values)
 
 
+_ROUTING = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
+"""Variables that decide which way traffic between two GPUs takes."""
+
+
+def _in_force(base: FactBase) -> dict[str, str]:
+    """The routing variables as they are; those that were not read count as unset."""
+    return {name: _value(base, f"env.{name}") or "" for name in _ROUTING}
+
+
+def _as_advised(base: FactBase, settings: Iterable[AdvisedSetting]) -> dict[str, str]:
+    """The routing variables as they will be once the advice is followed."""
+    changes = {setting.name: setting.value or "" for setting in settings if setting.name in _ROUTING}
+    return {**_in_force(base), **changes}
+
+
 def _plan(topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]) -> Plan | None:
-    """The rings of the machine as it should be: without variables that are to be unset."""
-    unset = {setting.name for setting in settings if setting.action == "unset"}
-    leftover = sorted(unset & {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE"})
-    plan = rings.plan(topology, _transports(base, unset))
-    if plan is None or not leftover or _transports(base, set()) == _transports(base, unset):
-        return plan
-    note = f"This is the machine without {' and '.join(leftover)}; as it stands, NCCL does not run these rings."
-    return msgspec.structs.replace(plan, notes=[*plan.notes, note])
+    """The rings of the machine as it should be, not as a leftover variable makes it."""
+    if _value(base, "gpus.mig") or _value(base, "nvlink.refused_pairs"):
+        return None
+    advised, present = _as_advised(base, settings), _in_force(base)
+    transports = _transports(base, advised)
+    plan = rings.plan(topology, transports)
+    if plan is None:
+        return None
+    notes = list(plan.notes)
+    if transports != _transports(base, present):
+        changed = " and ".join(name for name in _ROUTING if advised[name] != present[name])
+        notes.append(f"This is the machine with {changed} as advised; as it stands, NCCL does not run these rings.")
+    elif not isinstance(base.fact("env.NCCL_P2P_LEVEL"), Known):
+        notes.append("NCCL's variables were not read and are taken as unset.")
+    return msgspec.structs.replace(plan, notes=notes)
 
 
-def _transports(base: FactBase, unset: Set[str]) -> dict[tuple[str, str], str | None]:
-    """GPU pair → the transport that NCCL would use once `unset` is gone; None where that is not known."""
-    level = _value(
-        base, "nccl.default_p2p_level" if unset & {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"} else "nccl.p2p_level"
-    )
-    shm = "" if "NCCL_SHM_DISABLE" in unset else _value(base, "env.NCCL_SHM_DISABLE")
+def _transports(base: FactBase, variables: Mapping[str, str]) -> dict[tuple[str, str], str | None]:
+    """GPU pair → the transport that NCCL would use with these variables; None where that is not known."""
+    version = _value(base, "nccl.version")
+    user = user_p2p_level(variables["NCCL_P2P_DISABLE"] or None, variables["NCCL_P2P_LEVEL"] or None, version).level
+    default = _value(base, "nccl.default_p2p_level")
+    level = user if user is not None else NcclPath[default] if default else None
     chosen: dict[tuple[str, str], str | None] = {}
     for subject in base.subjects["pair"]:
         a, b = subject.id.split("-")
@@ -126,8 +148,8 @@ def _transports(base: FactBase, unset: Set[str]) -> dict[tuple[str, str], str | 
         chosen[(a, b)] = model.transport(
             path=NcclPath[path.value] if isinstance(path, Known) else None,
             p2p_ok=granted.value if isinstance(granted, Known) else None,
-            level=NcclPath[level] if level else None,
-            shm_disabled=None if shm is None else parse_int(shm) == 1,
+            level=level,
+            shm_disabled=parse_int(variables["NCCL_SHM_DISABLE"]) == 1,
         ).kind
     return chosen
 
@@ -226,27 +248,39 @@ def _unknown(outcomes: Iterable[Outcome]) -> list[UnknownVerdict]:
     ]
 
 
-def _why_nothing(base: FactBase) -> str:
+def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     """Why no variable needs to be set here, in words that stand on facts."""
     version = _value(base, "nccl.version")
     nccl = f"NCCL {version}" if version else "NCCL"
     if _value(base, "gpus.count") == 1:
         return "One GPU has no peer to talk to on this machine."
+    if _value(base, "gpus.mig"):
+        return "No variable gives MIG slices a way to each other."
+    if _value(base, "nvlink.refused_pairs"):
+        return "No variable repairs NVLink without peer access."
+    ways = Counter(_transports(base, _as_advised(base, settings)).values())
     if _value(base, "nvlink.full_mesh"):
         reason = f"Every pair of GPUs has NVLink, and {nccl} uses it without being told."
-    elif _value(base, "nvlink.any"):
-        reason = f"{nccl} uses the NVLinks that are there, and shared memory or P2P where there is none, by itself."
     elif _value(base, "p2p.none_ok"):
         reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself."
-    elif _value(base, "p2p.all_ok") and (level := _value(base, "nccl.default_p2p_level")):
-        beyond = _value(base, "gpus.beyond_level")
-        rest = f"; it stages the other {beyond} pairs through shared memory" if beyond else ""
-        reason = f"{nccl} uses P2P up to {level} on this machine by default{rest}."
+    elif None not in ways and ways:
+        direct = "NVLink or P2P" if _value(base, "nvlink.any") else "P2P"
+        parts = [f"{direct} on {_pairs(ways['P2P'])}" if ways["P2P"] else "", _staged(ways["SHM"], bool(ways["P2P"]))]
+        reason = f"{nccl} uses {' and '.join(filter(None, parts))} here without being told."
     else:
         return "Nothing that was read asks for a variable, but not everything was read."
-    if local := _value(base, "rdma.gpu_local"):
+    chosen = _value(base, "env.NCCL_IB_HCA") == "" and parse_int(_value(base, "env.NCCL_IB_DISABLE") or "") != 1
+    if chosen and (local := _value(base, "rdma.gpu_local")):
         reason += f" It finds the {len(local)} RDMA ports next to the GPUs by distance and speed."
     return reason
+
+
+def _pairs(count: int) -> str:
+    return f"{count} pair{'s' if count > 1 else ''}"
+
+
+def _staged(count: int, others: bool) -> str:
+    return f"shared memory on {'the other ' if others else ''}{_pairs(count)}" if count else ""
 
 
 def _value(base: FactBase, name: str) -> Any:

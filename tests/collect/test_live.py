@@ -165,7 +165,10 @@ INTERRUPTED = textwrap.dedent(
 def test_interrupt_ends_us_and_the_hung_worker(tmp_path):
     note = tmp_path / "pid"
     package = str(Path(live.__file__).resolve().parents[2])
-    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(note)], env={**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])})
+    child = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(note)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])},
+    )
     deadline = time.monotonic() + 20
     while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)

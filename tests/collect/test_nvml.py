@@ -290,7 +290,9 @@ HANGS = textwrap.dedent(
 
 def test_hung_call_costs_what_was_not_yet_said():
     package = str(Path(nvml.__file__).resolve().parents[2])
-    done = Process([sys.executable, "-c", HANGS], {**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])}).finish(3.0)
+    done = Process(
+        [sys.executable, "-c", HANGS], {**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])}
+    ).finish(3.0)
     assert done.code is None
     read = nvml.gather(nvml.parse_pieces(done.out), cut="NVML gave no answer within 3 s", seconds=done.seconds)
     assert [gpu.name for gpu in read.gpus] == ["NVIDIA X", None, None]

@@ -24,7 +24,7 @@ LEVELS = [NcclPath.LOC, *PATHS]
         ("PIX", False, "SYS", False, "SHM", "the driver refuses"),
         ("PIX", False, "SYS", True, "NET", "the driver refuses"),
         ("NVL", False, "PXB", False, None, "stops with an error"),
-        ("NVB", False, "PXB", False, None, "stops with an error"),
+        ("NVB", False, "PXB", False, "P2P", "through a third one"),
         ("NVL", False, "LOC", False, "SHM", "switched off"),
         ("NVB", False, "NVL", False, "SHM", "beyond"),
     ],

@@ -185,11 +185,15 @@ def test_gpudirect_paths(
     assert value(facts, "gdr.any_path") is any_path
 
 
-def test_fabric_registration_that_has_begun_and_not_ended_is_counted(machine: Machines) -> None:
-    states: list[Any] = ["completed", "in-progress", "not-supported", "not-started"]
-    gpus = [Gpu(index=index, fabric=Fabric(state=state)) for index, state in enumerate(states)]
-    assert value(machine(gpus), "fabric.incomplete_gpus") == 2
-    assert value(machine([*gpus, Gpu(index=4)]), "fabric.incomplete_gpus") is None
+def test_fabric_registration_is_complete_when_every_gpu_says_so(machine: Machines) -> None:
+    def registered(*states: Any) -> object:
+        gpus = [Gpu(index=index, fabric=Fabric(state=state) if state else None) for index, state in enumerate(states)]
+        return value(machine(gpus), "fabric.completed")
+
+    assert registered("completed", "completed") is True
+    assert registered("completed", "in-progress") is False
+    assert registered("completed", "not-supported") is False
+    assert registered("completed", None) is None
 
 
 def test_a_guest_with_many_gpus_on_a_flat_bus_hides_switches(machine: Machines) -> None:

@@ -237,7 +237,7 @@ def _apply_to_pairs(snapshot: Snapshot, assumption: Assumption, kind: str, which
 
 
 def _indices(snapshot: Snapshot, assumption: Assumption, which: str, count: int) -> list[int]:
-    numbers = [part.strip() for part in which.split(",")]
+    numbers = [part.strip().removeprefix("gpu:") for part in re.split(r"[,-]", which)]
     present = {str(gpu.index): gpu.index for gpu in snapshot.gpus}
     if len(set(numbers)) != count or not set(numbers) <= set(present):
         raise InputError(

@@ -39,7 +39,14 @@ def transport(
         refused = "P2P is switched off"
     elif path is not None and level is not None and path > level:
         refused = f"the path {path.name} is beyond the level {level.name}"
-    elif p2p_ok is False and path is not None and path <= NcclPath.NVB:
+    elif path is NcclPath.NVB:
+        if level is None:
+            return TransportChoice(None, "not known: the P2P level")
+        # NCCL asks the driver hop by hop here (`ncclTopoCheckP2p`); what it says of the pair itself does not count.
+        return TransportChoice("P2P", "NVLink reaches the other GPU through a third one")
+    elif p2p_ok is False and path is None and (level is None or level >= NcclPath.NVB):
+        return TransportChoice(None, "the driver refuses peer access, and the path is not known")
+    elif p2p_ok is False and path is not None and path <= NcclPath.NVL:
         return TransportChoice(
             None,
             "the driver refuses peer access across NVLink, and NCCL stops with an error there "

@@ -184,7 +184,7 @@ class _Planner:
 
     def _bound_in_words(self, bound: Bound, used: Sequence[Route]) -> str:
         over = " over NVLink" if all(route.transport == "nvlink" for route in used) else ""
-        value = f"{bound.gbps:.1f} GB/s"
+        value = f"{bound.gbps:.4g} GB/s"
         if bound.link is not None:
             link = self._link_in_words(self._links[bound.link], 1)
             return f"No set of rings{over} can pass {value}: every ring uses {link} {bound.uses} times."

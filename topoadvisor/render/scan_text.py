@@ -132,8 +132,10 @@ def _setting_line(setting: AdvisedSetting) -> str:
 
 
 def _plan(plan: Plan, page: _Page) -> None:
-    total = "" if plan.total_gbps is None else f", {plan.total_gbps:.4g} GB/s together"
-    proof = ", proven optimal" if plan.optimal else ""
+    # What a copy through host memory really reaches depends on more than the links.
+    staged = "host memory" in plan.transport
+    total = "" if plan.total_gbps is None else f", {'at most ' if staged else ''}{plan.total_gbps:.4g} GB/s together"
+    proof = ", proven optimal" if plan.optimal and not staged else ""
     page.heading(f"Rings ({plan.transport}){total}{proof}")
     for ring in plan.rings[:_MOST_RINGS]:
         order = "→".join(str(index) for index in [*ring.order, ring.order[0]])

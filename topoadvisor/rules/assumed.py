@@ -71,7 +71,7 @@ def _subject(kind: str, which: str) -> str:
             return f"pci:{pci.normalize(which)}"
         except ValueError:
             return f"pci:{which}"
-    return f"{kind}:{which.strip()}"
+    return f"{kind}:{which.strip().removeprefix(f'{kind}:')}"
 
 
 def _coerce(name: str, wanted: FactType, value: Any) -> Any:

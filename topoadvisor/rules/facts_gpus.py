@@ -49,6 +49,7 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     node.put("gpus.geforce", negate(any_of([negate(fact) for fact in geforce])) if geforce else _none())
     forms = _column(scopes, "gpu.form")
     node.put("gpus.sxm", any_of([follow(lambda form: form == "sxm", form) for form in forms]))
+    node.put("gpus.mig", any_of(_column(scopes, "gpu.mig")) if scopes else _none())
     capabilities = _column(scopes, "gpu.compute_capability")
     node.put("gpus.compute_capability_min", follow(lambda *values: min(values), *capabilities) if scopes else _none())
     node.put("gpus.compute_capability_max", follow(lambda *values: max(values), *capabilities) if scopes else _none())

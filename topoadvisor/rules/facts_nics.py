@@ -130,27 +130,44 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     missing = unread or next((state for state in states if isinstance(state, Unknown)), None)
     active = [name for name in _natural(devices) if devices[name].value("nic.state") == "ACTIVE"]
     node.put("rdma.active", missing or Known(active, blend(states) if states else origin))
-    layers = {devices[name].value("nic.link_layer") for name in active} - {None}
-    node.put("rdma.link_layers", missing or Known(sorted(layers), origin))
+    node.put("rdma.link_layers", missing or Known(_layers(active, devices), origin))
     node.put("rdma.efa", unread or any_of([_efa(name, scope, origin) for name, scope in devices.items()]))
     local = _local(active, devices, missing)
     node.put("rdma.gpu_local", local)
     others = follow(lambda near: [name for name in active if name not in near], local)
     node.put("rdma.others", others)
-    beside = follow(lambda names: [name for name in names if devices[name].value("nic.gpu_local")], others)
+    beside = follow(
+        lambda names: [name for name in names if name in devices and devices[name].value("nic.gpu_local")], others
+    )
     node.put("rdma.others_near", beside)
+    node.put("rdma.local_link_layers", follow(lambda names: _layers(names, devices), local))
+    node.put(
+        "rdma.others_near_other_layer",
+        follow(
+            lambda odd, near: [name for name in odd if not set(_layers([name], devices)) & set(_layers(near, devices))],
+            beside,
+            local,
+        ),
+    )
     node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
     default = snapshot.host.default_interface
     node.read("net.default_interface", default, sources.origin(*PROC), sources.why(*PROC))
-    candidates = _candidates(snapshot.nics, node, unread, origin)
+    interfaces = node.put("net.interfaces", _interfaces(snapshot.nics, unread, origin))
+    candidates = _candidates(interfaces, node)
     node.put("net.candidates", candidates)
     kinds = {nic.interface: nic.kind for nic in snapshot.nics or []}
     suspicious = follow(
-        lambda names: [name for name in names if name != default and _virtual(name, kinds[name])], candidates
+        lambda names: [name for name in names if name != default and _virtual(name, kinds.get(name))], candidates
     )
     node.put("net.suspicious", suspicious)
     first = node.put("net.bootstrap", _bootstrap(snapshot.nics or [], candidates))
     node.put("net.bootstrap_suspicious", follow(lambda name, names: name in names, first, suspicious))
+
+
+def _layers(names: Sequence[str], devices: Mapping[str, Scope]) -> list[str]:
+    """Link layers of devices; a name that the user assumed may have none."""
+    scopes = (devices[name] for name in names if name in devices)
+    return sorted({str(layer) for scope in scopes if (layer := scope.value("nic.link_layer"))})
 
 
 def _bootstrap(nics: Sequence[Nic], candidates: Fact) -> Fact:
@@ -198,14 +215,21 @@ def _local(active: Sequence[str], devices: Mapping[str, Scope], missing: Fact | 
     return Known(names, blend(near))
 
 
-def _candidates(nics: Sequence[Nic] | None, node: Scope, unread: Fact | None, origin: str) -> Fact:
-    """Interfaces in the first group that has one: `ib*`; all but docker, lo and libvirt's; docker; lo."""
+def _interfaces(nics: Sequence[Nic] | None, unread: Fact | None, origin: str) -> Fact:
+    """Interfaces that are up, in the kernel's order."""
     if nics is None or unread:
         return unread or Unknown("no network device was read")
-    ordered = sorted(nics, key=lambda nic: nic.interface_index or 0)
-    up = [nic.interface for nic in ordered if nic.interface and nic.state in ("up", "unknown")]
     if not any(nic.interface for nic in nics):
         return Unknown("no network interface was read")
+    ordered = sorted(nics, key=lambda nic: nic.interface_index or 0)
+    return Known([nic.interface for nic in ordered if nic.interface and nic.state in ("up", "unknown")], origin)
+
+
+def _candidates(interfaces: Fact, node: Scope) -> Fact:
+    """Interfaces in the first group that has one: `ib*`; all but docker, lo and libvirt's; docker; lo."""
+    if isinstance(interfaces, Unknown):
+        return interfaces
+    up: list[str] = interfaces.value
     version = node.value("nccl.version")
     skipped: tuple[str, ...] = ("docker", "lo")
     if version is None or version_ge(version, _VIRBR_SKIPPED):
@@ -217,7 +241,7 @@ def _candidates(nics: Sequence[Nic] | None, node: Scope, unread: Fact | None, or
         [name for name in up if name.startswith("lo")],
     )
     chosen = next((group for group in groups if group), [])
-    return Known(chosen[:_MOST_INTERFACES], origin)
+    return Known(chosen[:_MOST_INTERFACES], interfaces.origin)
 
 
 def _virtual(name: str, kind: str | None) -> bool:

@@ -183,10 +183,8 @@ def _fabric(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     host = snapshot.host
     state = (host.services or {}).get("nvidia-fabricmanager")
     scope.read("fabricmanager.state", state, sources.origin(*PROC), sources.why(*PROC))
-    begun = [gpu.fabric.state for gpu in snapshot.gpus if gpu.fabric is not None]
-    read = bool(snapshot.gpus) and len(begun) == len(snapshot.gpus) and None not in begun
-    incomplete = sum(state in ("not-started", "in-progress") for state in begun) if read else None
-    why = sources.why(*NVML, call="Fabric")
-    scope.read("fabric.incomplete_gpus", incomplete, sources.origin(*NVML), why)
+    states = [gpu.fabric.state if gpu.fabric else None for gpu in snapshot.gpus]
+    completed = all(state == "completed" for state in states) if states and None not in states else None
+    scope.read("fabric.completed", completed, sources.origin(*NVML), sources.why(*NVML, call="GpuFabricInfo"))
     scope.read("nvswitch.visible", host.nvswitch_control, sources.origin(*PROC), sources.why(*PROC))
     scope.read("topology_file.default", host.topology_file, sources.origin(*PROC), sources.why(*PROC))

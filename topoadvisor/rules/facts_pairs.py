@@ -104,9 +104,23 @@ def summarise(
     node.put("p2p.worst_nccl_path", follow(_worst, *paths) if paths else _alone(""))
     classes = column("pair.pcie_class")
     node.put("p2p.worst_class", follow(_farthest, *classes) if classes else _alone(""))
+    node.put("p2p.switch_pairs", follow(lambda *names: sum(name in ("PIX", "PXB") for name in names), *classes))
+    node.put("nvlink.refused_pairs", _refused_pairs(pairs))
     _beyond_level(node, pairs)
     bare = [path for path, up in zip(paths, linked, strict=True) if not (isinstance(up, Known) and up.value)]
     node.put("p2p.worst_nvlinkless_path", follow(_worst, *bare) if bare else _alone(""))
+
+
+def _refused_pairs(pairs: Mapping[Key, Scope]) -> Fact:
+    """Pairs with NVLink that the driver refuses peer access; NCCL stops there."""
+    columns = [(key, scope.facts["pair.nvlinks"], scope.facts["pair.p2p.refused"]) for key, scope in pairs.items()]
+    if not columns:
+        return _alone("")
+    named = [
+        follow(lambda links, refused, key=key: f"GPU{key[0]}-GPU{key[1]}" if links and refused else "", count, refusal)
+        for key, count, refusal in columns
+    ]
+    return follow(lambda *texts: ", ".join(text for text in texts if text), *named)
 
 
 def _alone(value: Any) -> Fact:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from topoadvisor.nccl import defaults, levels, settings, versions
+from topoadvisor.nccl import choices, defaults, levels, settings, versions
 from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.rules import facts_visible
 from topoadvisor.rules.assumed import Assumed
-from topoadvisor.rules.functions import matches_set
+from topoadvisor.rules.functions import exact, matches_set
 from topoadvisor.rules.scope import ASSUMED, SETTINGS, Fact, Known, Scope, Sources, Unknown, blend, follow
 from topoadvisor.snapshot import Setting, Snapshot
 
@@ -43,13 +44,16 @@ def _p2p_levels(node: Scope) -> None:
     if number is not None and not _is_version(number):
         version, number = Unknown(f"{number!r} is no version"), None
     machine = [node.facts["cpu.architecture"], node.facts["cpu.vendor"], node.facts["gpus.count"]]
+    # NCCL counts the GPUs of a job, not of the machine, and a job sees no more than CUDA_VISIBLE_DEVICES lets it.
+    count = node.value("gpus.count")
+    visible = facts_visible.indexes(str(node.value("env.CUDA_VISIBLE_DEVICES") or ""), count or 0)
     default = defaults.p2p_level(
         number,
         arch=node.value("cpu.architecture"),
         cpu_vendor=node.value("cpu.vendor"),
         cpu_family=node.value("cpu.family"),
         cpu_model=node.value("cpu.model"),
-        gpus=node.value("gpus.count"),
+        gpus=len(visible) if visible else count,
     )
     missing = next((fact.reason for fact in (version, *machine) if isinstance(fact, Unknown)), "NCCL is too old to say")
     why = blend([version, *machine])
@@ -85,6 +89,12 @@ def _is_version(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_SELECTED = {"hca": "rdma.names", "ifname": "net.interfaces"}
+"""Parser kind → the fact with the names that a value of this kind selects from."""
+
+_WORDS = {"algo": choices.ALGORITHMS, "proto": choices.PROTOCOLS}
 
 
 def variables(snapshot: Snapshot, node: Scope, assumed: Assumed) -> dict[str, Scope]:
@@ -127,10 +137,17 @@ def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[
     integer = levels.parse_int(setting.value) if numeric else None
     why = "NCCL keeps its default for this text" if numeric else f"{setting.name} is no number for NCCL"
     scope.read("variable.integer", integer, "derived", why)
-    if info is not None and info.parser == "hca":
-        scope.put("variable.selects", follow(lambda names: matches_set(setting.value, names), node.facts["rdma.names"]))
-    else:
-        scope.put("variable.selects", Unknown(f"{setting.name} selects no RDMA devices"))
+    selectable = _SELECTED.get(info.parser) if info is not None else None
+    nothing = Unknown(f"{setting.name} selects no devices")
+    selects = follow(lambda names: matches_set(setting.value, names), node.facts[selectable]) if selectable else nothing
+    scope.put("variable.selects", selects)
+    scope.put("variable.exact", Known(exact(setting.value), "derived") if selectable else nothing)
+    known_words = _WORDS.get(info.parser) if info is not None else None
+    no_list = Unknown(f"{setting.name} is no list of algorithms or protocols")
+    unknown_words = choices.unknown_words(setting.value, known_words) if known_words else []
+    scope.put("variable.unknown_words", Known(unknown_words, "derived") if known_words else no_list)
+    forced = Known(choices.forces_ll128(setting.value), "derived")
+    scope.put("variable.forces_ll128", forced if known_words is choices.PROTOCOLS else no_list)
     scope.put("variable.level", _level(setting, info, node))
     scope.put("variable.overridden", Known(overridden, "derived"))
     return scope

@@ -18,7 +18,7 @@ Key = tuple[int, int]
 
 def gather(node: Scope, gpus: Mapping[int, Scope], pairs: Mapping[Key, Scope]) -> None:
     """Record the node facts `visible.*`."""
-    chosen = follow(lambda text: _indexes(text, len(gpus)), node.facts[_VARIABLE], reason="it holds no plain indexes")
+    chosen = follow(lambda text: indexes(text, len(gpus)), node.facts[_VARIABLE], reason="it holds no plain indexes")
     if isinstance(chosen, Unknown):
         # A variable that is not set, or holds UUIDs, is a known "no"; one that was not read is not.
         is_set: Fact = Known(False, "derived") if isinstance(node.facts[_VARIABLE], Known) else chosen
@@ -53,7 +53,7 @@ def gather(node: Scope, gpus: Mapping[int, Scope], pairs: Mapping[Key, Scope]) -
 _DETAILS = ("gpus", "straddles", "groups", "alternative", "worst_class", "alternative_worst_class")
 
 
-def _indexes(text: str, count: int) -> list[int] | None:
+def indexes(text: str, count: int) -> list[int] | None:
     """The GPUs that a list of plain indexes selects; None for anything else. CUDA stops at the first bad one."""
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"\d+", part) for part in parts):

@@ -33,5 +33,11 @@ def matches_set(pattern: str, names: list[str]) -> list[str]:
     return [name for name in names if hit(name) != exclude]
 
 
+def exact(pattern: str) -> str:
+    """The same pattern with `=`, so that its names are exact."""
+    exclude = "^" if pattern.startswith("^") else ""
+    return f"{exclude}={pattern.removeprefix('^').removeprefix('=')}"
+
+
 FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"version_ge": version_ge, "matches_set": matches_set}
 """By name."""

@@ -40,12 +40,14 @@ gpus.same_model bool | all GPUs have one model name
 gpus.model text | the model name, when all GPUs share it
 gpus.architecture text | turing, ampere, ada, hopper, blackwell, …, when all GPUs share it
 gpus.geforce bool | every GPU is a GeForce
+gpus.mig bool | some GPU is in MIG mode
 gpus.sxm bool | some GPU sits on an SXM board
 gpus.compute_capability_min number | lowest compute capability
 gpus.compute_capability_max number | highest compute capability
 gpus.beyond_level int | pairs without NVLink that the driver grants P2P and that are farther than NCCL's P2P level
 gpus.beyond_level_pairs text | the pairs that gpus.beyond_level counts
 nvlink.any bool | some NVLink is up
+nvlink.refused_pairs text | pairs with NVLink whose peer access the driver refuses; empty when none
 nvlink.full_mesh bool | every pair of GPUs has NVLink
 nvlink.switch bool | NVLinks run through NVSwitches
 nvlink.hidden_switch bool | NVLink peers exist that this operating system cannot see
@@ -57,6 +59,7 @@ p2p.summary text | the driver's answers and how many pairs have each
 p2p.pairs_without_nvlink int | GPU pairs that no NVLink joins
 p2p.worst_nccl_path text | farthest NCCL path type between two GPUs; empty with one GPU
 p2p.worst_nvlinkless_path text | farthest NCCL path type of the pairs without NVLink; empty when all have one
+p2p.switch_pairs int | GPU pairs that PCIe switches join (PIX or PXB)
 p2p.worst_class text | `nvidia-smi` class of the farthest two GPUs over PCIe; empty with one GPU
 c2c.any bool | some GPU has a chip-to-chip link to its CPU
 driver.version text | NVIDIA driver version
@@ -100,7 +103,7 @@ gdr.peermem bool | GPUDirect RDMA is possible through nvidia_peermem
 gdr.dmabuf_possible bool | GPUDirect RDMA is possible through DMA-BUF: open modules, kernel 5.12 or newer
 gdr.any_path bool | GPUDirect RDMA is possible one way or the other
 fabricmanager.state text | active, inactive, failed, not-installed
-fabric.incomplete_gpus int | GPUs whose NVLink fabric registration has begun and is not completed
+fabric.completed bool | every GPU is registered with its NVLink fabric
 nvswitch.visible bool | NVSwitches are driven from this operating system
 rdma.count int | RDMA devices
 rdma.names texts | all RDMA devices
@@ -109,6 +112,8 @@ rdma.gpu_local texts | active RDMA devices below one switch with a GPU, the fast
 rdma.others_near texts | active RDMA devices below a switch with a GPU, but slower or of another link layer
 rdma.others texts | active RDMA devices that are not GPU-local
 rdma.link_layers texts | link layers of active ports
+rdma.local_link_layers texts | link layers among rdma.gpu_local
+rdma.others_near_other_layer texts | the rdma.others_near of a link layer that no rdma.gpu_local has
 rdma.efa bool | some RDMA device is an AWS EFA
 rdma.hca_exact text | NCCL_IB_HCA value that selects the GPU-local devices; empty when there is nothing to choose
 visible.set bool | CUDA_VISIBLE_DEVICES is in force and lists plain indexes
@@ -119,6 +124,7 @@ visible.alternative text | the set of as many GPUs in one group that keeps most 
 visible.worst_class text | link class of the farthest two selected GPUs
 visible.alternative_worst_class text | link class of the farthest two GPUs of visible.alternative
 net.default_interface text | interface of the IPv4 default route
+net.interfaces texts | interfaces that are up
 net.candidates texts | interfaces from which NCCL takes its sockets when nothing is set
 net.bootstrap text | the first of net.candidates, which NCCL starts a job over; empty without one
 net.bootstrap_suspicious bool | net.bootstrap is one of net.suspicious
@@ -213,7 +219,10 @@ variable.parser text | how NCCL reads it: int, bool-int, level, list, …; empty
 variable.integer int | the number that NCCL reads, for variables that are numbers
 variable.since text | first NCCL release that reads it; empty when not known
 variable.removed text | first NCCL release that no longer reads it; empty when none
-variable.selects texts | RDMA devices that NCCL_IB_HCA selects
+variable.selects texts | RDMA devices that NCCL_IB_HCA selects, or interfaces that NCCL_SOCKET_IFNAME selects
+variable.exact text | the same list with exact names, for those two
+variable.unknown_words texts | what NCCL 2.24 and newer does not know in NCCL_ALGO or NCCL_PROTO
+variable.forces_ll128 bool | NCCL_PROTO enables LL128 past NCCL's safety check
 variable.level text | NCCL level that the value becomes; empty when NCCL ignores it
 variable.overridden bool | another setting of this name wins
 """
