@@ -24,7 +24,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/codespell topoadvisor rules tests README.md docs benchmarks fixtures/build.py
+	$(BIN)/codespell topoadvisor rules README.md docs benchmarks fixtures
 	$(BIN)/topoadvisor rules check
 	$(BIN)/python fixtures/build.py --check
 	$(BIN)/python docs/build.py --check

@@ -80,8 +80,17 @@ def best_by_trying_all(problem: Problem, capacity: list[float]) -> tuple[tuple[i
     return min(candidates)[3:] if candidates else None
 
 
+def test_a_slow_link_that_no_ring_has_to_use_limits_none() -> None:
+    """Two hops share a link of 1 GB/s; the ring that avoids both runs at 10."""
+    slow = {(0, 1): (0, 6), (1, 0): (1, 6)}
+    links = {**slow, (0, 2): (2,), (2, 1): (3,), (1, 3): (4,), (3, 0): (5,)}
+    found = best_ring(Problem(4, links, dict.fromkeys(links, 0)), [10.0] * 6 + [1.0])
+    assert found is not None
+    assert (found.order, found.gbps) == ((0, 2, 1, 3), 10.0)
+
+
 @given(st.one_of(meshes(), trees()))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_the_best_ring_is_the_one_that_trying_all_finds(machine: tuple[Problem, list[float]]) -> None:
     problem, capacity = machine
     expected = best_by_trying_all(problem, capacity)

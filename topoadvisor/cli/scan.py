@@ -42,10 +42,11 @@ def scan(
 
     snapshot = load_snapshot(source, assume, assume_file)
     if not snapshot.gpus:
+        nvml = snapshot.source("nvml")
         raise NothingDetermined(
-            "no NVIDIA GPU was found",
-            hint="; ".join(f"{each.name}: {each.reason}" for each in snapshot.sources if each.reason)
-            or "Give a snapshot, a pasted matrix or fixture:NAME as SOURCE.",
+            "no NVIDIA GPU was found" + (f": {nvml.reason}" if nvml and nvml.reason else ""),
+            hint="On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
+            "an NCCL topology XML, or fixture:NAME (`topoadvisor scan fixture:` lists them).",
         )
     analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview)
     if output_format == "json":

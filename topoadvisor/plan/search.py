@@ -249,7 +249,8 @@ class _Reduced:
                 sum(1 for node in sources if all((node, to) in hops for to in range(n) if self.alone[node][to])),
                 sum(1 for node in targets if all((of, node) in hops for of in range(n) if self.alone[of][node])),
             )
-            self.ceiling = min(self.ceiling, gbps / max(forced, 1))
+            if forced:
+                self.ceiling = min(self.ceiling, gbps / forced)
             for a, b in hops:
                 self.uses[a][b] += (len(self.shared),)
             self.shared.append((gbps, most))
