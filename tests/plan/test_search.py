@@ -81,12 +81,22 @@ def best_by_trying_all(problem: Problem, capacity: list[float]) -> tuple[tuple[i
 
 
 def test_a_slow_link_that_no_ring_has_to_use_limits_none() -> None:
-    """Two hops share a link of 1 GB/s; the ring that avoids both runs at 10."""
-    slow = {(0, 1): (0, 6), (1, 0): (1, 6)}
-    links = {**slow, (0, 2): (2,), (2, 1): (3,), (1, 3): (4,), (3, 0): (5,)}
-    found = best_ring(Problem(4, links, dict.fromkeys(links, 0)), [10.0] * 6 + [1.0])
+    """Three pairs of hops share links of 8 GB/s; one ring stays off all of them and runs at 12."""
+    links = {
+        (0, 1): (0, 14), (0, 2): (0, 14), (0, 3): (0, 15), (0, 4): (0,), (1, 0): (1, 13), (1, 2): (1,), (1, 3): (1, 15),
+        (1, 4): (1, 13), (2, 0): (2, 13), (2, 1): (2, 6), (2, 3): (2, 15), (2, 4): (2, 13), (3, 0): (3, 13),
+        (3, 1): (3, 6, 14), (3, 2): (3, 14), (3, 4): (3, 13), (4, 0): (4,), (4, 1): (22,), (4, 2): (4, 14), (4, 3): (4, 15),
+    }  # fmt: skip
+    capacity = [12.0] * 23
+    capacity[4] = capacity[6] = capacity[14] = 8.0
+    capacity[13] = 24.0
+    problem = Problem(5, links, dict.fromkeys(links, 0))
+    found = best_ring(problem, capacity)
+    expected = best_by_trying_all(problem, capacity)
+    assert expected is not None
+    assert expected[1] == 12.0
     assert found is not None
-    assert (found.order, found.gbps) == ((0, 2, 1, 3), 10.0)
+    assert (found.order, found.gbps) == expected
 
 
 @given(st.one_of(meshes(), trees()))
