@@ -81,22 +81,21 @@ def best_by_trying_all(problem: Problem, capacity: list[float]) -> tuple[tuple[i
 
 
 def test_a_slow_link_that_no_ring_has_to_use_limits_none() -> None:
-    """Three pairs of hops share links of 8 GB/s; one ring stays off all of them and runs at 12."""
+    """Some hops share links of 8 GB/s; one ring stays off all of them and runs at 12."""
     links = {
-        (0, 1): (0, 14), (0, 2): (0, 14), (0, 3): (0, 15), (0, 4): (0,), (1, 0): (1, 13), (1, 2): (1,), (1, 3): (1, 15),
-        (1, 4): (1, 13), (2, 0): (2, 13), (2, 1): (2, 6), (2, 3): (2, 15), (2, 4): (2, 13), (3, 0): (3, 13),
-        (3, 1): (3, 6, 14), (3, 2): (3, 14), (3, 4): (3, 13), (4, 0): (4,), (4, 1): (22,), (4, 2): (4, 14), (4, 3): (4, 15),
+        (0, 1): (0, 6, 10, 14, 16), (0, 2): (0, 7, 10, 14, 16), (0, 3): (0, 8, 10, 15, 17), (0, 4): (0, 9),
+        (1, 0): (1, 5, 11, 13, 18), (1, 2): (1, 7), (1, 3): (1, 8, 11, 15, 19), (1, 4): (1, 9, 11, 13, 18),
+        (2, 0): (2, 5, 11, 13, 18), (2, 1): (2, 6), (2, 3): (2, 8, 11, 15, 19), (2, 4): (2, 9, 11, 13, 18),
+        (3, 0): (3, 5, 12, 13, 20), (3, 1): (3, 6, 12, 14, 21), (3, 2): (3, 7, 12, 14, 21), (3, 4): (3, 9, 12, 13, 20),
+        (4, 0): (4, 5), (4, 1): (22,), (4, 2): (4, 7, 10, 14, 16), (4, 3): (4, 8, 10, 15, 17),
     }  # fmt: skip
     capacity = [12.0] * 23
-    capacity[4] = capacity[6] = capacity[14] = 8.0
     capacity[13] = 24.0
-    problem = Problem(5, links, dict.fromkeys(links, 0))
-    found = best_ring(problem, capacity)
-    expected = best_by_trying_all(problem, capacity)
-    assert expected is not None
-    assert expected[1] == 12.0
+    for slow in (4, 6, 14, 16, 19, 21):
+        capacity[slow] = 8.0
+    found = best_ring(Problem(5, links, dict.fromkeys(links, 0)), capacity)
     assert found is not None
-    assert (found.order, found.gbps) == expected
+    assert (found.order, found.gbps) == ((0, 3, 4, 1, 2), 12.0)
 
 
 @given(st.one_of(meshes(), trees()))
