@@ -18,8 +18,8 @@ from topoadvisor.snapshot import (
     encode,
 )
 
-UUID = "GPU-5f2cba44-98d1-4e77-a1f0-3c9d7be61a{:02x}"
-NAMES = ("gpu-node-17", "alice", "5f2cba44", "10.20.30", "aa:bb:cc", "fe80::1234", "corp.example", "node99", "A1B2C3")
+UUID = "GPU-0f2cba44-98d1-4e77-a1f0-3c9d7be61a{:02x}"
+NAMES = ("gpu-node-17", "alice", "0f2cba44", "10.20.30", "aa:bb:cc", "fe80::1234", "corp.example", "node99", "A1B2C3")
 
 
 def machine():
@@ -54,7 +54,7 @@ def machine():
             Setting(name="MASTER_ADDR", value="gpu-node-17.corp.example.com", origin="environment"),
             Setting(name="NCCL_IB_ADDR_RANGE", value="10.20.30.0/24", origin="environment"),
             Setting(
-                name="CUDA_VISIBLE_DEVICES", value="GPU-5f2cba44-98d1-4e77-a1f0-3c9d7be61a03", origin="environment"
+                name="CUDA_VISIBLE_DEVICES", value="GPU-0f2cba44-98d1-4e77-a1f0-3c9d7be61a03", origin="environment"
             ),
             Setting(name="NCCL_DEBUG_FILE", value="/tmp/alice.log", origin="/home/alice/.nccl.conf", line=3),
             Setting(name="NCCL_P2P_LEVEL", value="SYS", origin="environment"),
@@ -138,7 +138,7 @@ def test_new_values_beside_old_placeholders_get_new_numbers():
     assert after.host.hostname not in once.raw[0].text
 
 
-@pytest.mark.parametrize("cut", ["GPU-5f2cba44", "GPU-5f2c", "MIG-GPU-5f2cba44-98d1-4e77-a1f0-3c9d7be61a07/1/0"])
+@pytest.mark.parametrize("cut", ["GPU-0f2cba44", "GPU-0f2c", "MIG-GPU-0f2cba44-98d1-4e77-a1f0-3c9d7be61a07/1/0"])
 def test_gpu_named_by_part_of_its_uuid(cut):
     snapshot = Snapshot(
         gpus=[Gpu(index=0, uuid=UUID.format(7))],
