@@ -83,7 +83,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         set_nothing=None if any(setting.action == "set" for setting in settings) else _why_nothing(base, settings),
         already_right=rights,
         unknown=_unknown(outcomes),
-        plan=_plan(topology, base, settings),
+        plan=_plan(snapshot, topology, base, settings),
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
         assumed=[f"{each.fact} = {each.value}" for each in snapshot.assumptions],
         notes=[
@@ -117,7 +117,7 @@ def _as_advised(base: FactBase, settings: Iterable[AdvisedSetting]) -> dict[str,
     return {**_in_force(base), **changes}
 
 
-def _plan(topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]) -> Plan | None:
+def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]) -> Plan | None:
     """The rings of the machine as it should be, not as a leftover variable makes it."""
     if _value(base, "gpus.mig") or _value(base, "nvlink.refused_pairs"):
         return None
@@ -132,7 +132,11 @@ def _plan(topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]
         notes.append(f"This is the machine with {changed} as advised; as it stands, NCCL does not run these rings.")
     elif not isinstance(base.fact("env.NCCL_P2P_LEVEL"), Known):
         notes.append("NCCL's variables were not read and are taken as unset.")
-    return msgspec.structs.replace(plan, notes=notes)
+    optimal = plan.optimal
+    if snapshot.origin == "matrix" and plan.transport != "NVLink" and plan.total_gbps is not None:
+        optimal = False
+        notes.append("A matrix does not show how wide the PCIe links run: they are taken as the models' full ones.")
+    return msgspec.structs.replace(plan, notes=notes, optimal=optimal)
 
 
 def _transports(base: FactBase, variables: Mapping[str, str]) -> dict[tuple[str, str], str | None]:
@@ -325,7 +329,8 @@ def _interconnect_line(topology: Topology, base: FactBase) -> Iterator[str]:
         order = ("PIX", "PXB", "PHB", "NODE", "SYS")
         shown = sorted(classes, key=lambda name: order.index(name) if name in order else len(order))
         counted = (f"{classes[name]} pair{'s' if classes[name] > 1 else ''} {name}" for name in shown)
-        yield "PCIe: " + ", ".join(counted)
+        reasoned = any(pair.inferred for (_, b), pair in topology.pairs.items() if b.startswith("gpu:"))
+        yield "PCIe: " + ", ".join(counted) + (" (inferred)" if reasoned else "")
     yield f"P2P: {_told(base, 'p2p.summary', 'not read')}"
 
 

@@ -22,11 +22,12 @@ def write_atomically(path: Path, data: str | bytes) -> None:
     A symbolic link is followed, and the mode of a file that was there is kept. A device or a pipe is written to, never
     replaced. Raises OSError.
     """
-    path = Path(os.path.realpath(path))
     encoded = data.encode() if isinstance(data, str) else data
     if path.exists() and not path.is_file():
+        # Before links are followed: /dev/stdout leads to names that cannot be opened.
         path.write_bytes(encoded)
         return
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:

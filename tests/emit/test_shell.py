@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from topoadvisor.emit import shell
+from topoadvisor.emit import blocks, shell
+from topoadvisor.snapshot import Setting, Snapshot
 
 VALUES = ["=mlx5_0,mlx5_3", "^docker0,lo", "/etc/a b/$HOME.xml", "1;2", "a#b", "*", "~", "!x", "\\n", "é"]
 
@@ -68,3 +69,18 @@ def test_the_block_comes_last_and_wins_and_stays_one(make: Any) -> None:
     assert environment_after(merged, ["NCCL_X"]) == {"NCCL_X": "1"}
     assert shell.merge(merged, script) == merged
     assert shell.merge(f"{script}export Y=1\n", script) == f"export Y=1\n{script}"
+
+
+def test_what_the_managed_block_exports_does_not_count_as_being_in_force() -> None:
+    """Otherwise the second run would find its own workaround at work, and take it out."""
+    script = shell.merge(
+        "export MINE=1\n", "\n".join((blocks.BEGIN, "# why", "export NCCL_P2P_DISABLE=1", blocks.END, ""))
+    )
+    settings = [
+        Setting(name="NCCL_P2P_DISABLE", value="1", origin="environment"),
+        Setting(name="MINE", value="1", origin="environment"),
+    ]
+    left = shell.without_own_exports(Snapshot(settings=settings), script).settings
+    assert [setting.name for setting in left or []] == ["MINE"]
+    other = Snapshot(settings=[Setting(name="NCCL_P2P_DISABLE", value="0", origin="environment")])
+    assert shell.without_own_exports(other, script) == other

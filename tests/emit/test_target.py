@@ -109,3 +109,12 @@ def test_difference() -> None:
     changed = target.difference("A=1", "B=\udcff\nA=1", path)
     assert "\n A=1\n\\ No newline at end of file\n" in changed
     changed.encode()
+
+
+def test_earlier_backups_stay(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.conf"
+    path.write_text("pristine\n")
+    for text in ("one\n", "two\n", "three\n"):
+        target.write(path, text, before=target.read(path))
+    kept = [path.with_name(f"nccl.conf.topoadvisor.bak{end}").read_text() for end in ("", ".1", ".2")]
+    assert kept == ["pristine\n", "one\n", "two\n"]

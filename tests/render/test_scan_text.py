@@ -52,7 +52,7 @@ def test_the_screen_has_every_part() -> None:
 
 
 def test_a_matrix_that_does_not_fit_is_pointed_to() -> None:
-    assert "topoadvisor matrix" in screen("dgx-h100", width=80)
+    assert "the verb `matrix`" in screen("dgx-h100", width=80)
     assert "NIC0" in screen("dgx-h100", width=200)
 
 

@@ -87,7 +87,8 @@ def test_values_take_the_type_of_the_fact(machine: Machines, name: str, value: A
         ("pair[0,5].p2p.read", "OK", ["not here"]),
         ("vm.guest", "maybe", ["true or false", "vm.guest=true"]),
         ("numa.count", "two", ["a whole number"]),
-        ("nccl.version", ["2"], ["a text"]),
+        ("nccl.version", ["2"], ["is a version"]),
+        ("nccl.version", "latest", ["is a version", "nccl.version=2.28.9"]),
     ],
 )
 def test_a_wrong_assumption_is_one_sentence_with_a_hint(

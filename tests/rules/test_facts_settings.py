@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown
-from topoadvisor.snapshot import Assumption, IbPort, Nic, Setting
+from topoadvisor.snapshot import Assumption, IbPort, NcclLibrary, Nic, Setting
 
 Machines = Callable[..., FactBase]
 
@@ -82,8 +82,8 @@ def test_an_assumed_variable_is_one_that_is_set_and_leaves_the_others_unread(mac
     assert isinstance(facts.fact("env.NCCL_P2P_LEVEL"), Unknown)
 
 
-def test_an_assumed_version_that_is_none_leaves_the_default_open(machine: Machines) -> None:
-    facts = machine(settings=[], assumptions=[Assumption(fact="nccl.version", value="latest")])
+def test_a_version_that_is_none_leaves_the_default_open(machine: Machines) -> None:
+    facts = machine(settings=[], nccl_libraries=[NcclLibrary(path="libnccl.so", version="latest")])
     assert facts.fact("nccl.default_p2p_level") == Unknown("'latest' is no version")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -21,12 +22,18 @@ class _Interrupted(Exception):
     """Ctrl-C, carried past the command-line library, which would make it exit code 1."""
 
 
+class _ReaderLeft(Exception):
+    """The reader of our pipe (head, less) went away; carried past the command-line library for the same reason."""
+
+
 class _Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise _Interrupted from None
+        except BrokenPipeError:
+            raise _ReaderLeft from None
 
 
 app = typer.Typer(
@@ -73,6 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or pipe that cannot show an arrow gets a question mark, not an error.
+            stream.reconfigure(errors="replace")
     if not app.registered_commands:
         _register()
     try:
@@ -87,8 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _Interrupted:
         complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe (head, less) went away: what it wanted it has. Keep Python quiet at exit.
+    except (_ReaderLeft, BrokenPipeError):
+        # What the reader wanted it has. Keep Python quiet when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

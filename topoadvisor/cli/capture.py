@@ -26,7 +26,10 @@ def capture(
         typer.Option("--root", metavar="DIR", help="Read files below DIR, e.g. a host's root mounted in a container."),
     ] = Path("/"),
 ) -> None:
-    """Read all about this machine's interconnect into one snapshot (JSON). Changes nothing, needs no root user."""
+    """Read this machine's interconnect into one snapshot.
+
+    Changes nothing on the machine and needs no root user.
+    """
     from topoadvisor.cli.common import emit_text
     from topoadvisor.collect import capture_live
     from topoadvisor.errors import InputError, NothingDetermined

@@ -29,7 +29,7 @@ WriteOption = Annotated[
         "--write",
         metavar="PATH",
         help="Put the settings into this file, in a block of their own; all other lines stay, and the file as it was "
-        "is kept as PATH.topoadvisor.bak.",
+        "is kept as PATH.topoadvisor.bak (.1, .2, … when that is taken).",
         show_default=False,
     ),
 ]
@@ -103,12 +103,13 @@ def shell(
         raise TopoAdvisorError(
             "there is no script to compare with", hint="Name it with --write; --diff then writes nothing."
         )
-    snapshot, advice = _advise(load_snapshot(source, assume, assume_file), rules)
+    before = None if path is None else target.read(path)
+    machine = emitter.without_own_exports(load_snapshot(source, assume, assume_file), before or "")
+    snapshot, advice = _advise(machine, rules)
     block = emitter.render(advice, classes, selecting.nccl_version(snapshot))
     if path is None:
         emit_text(block)
         return
-    before = target.read(path)
     _deliver(path, before, emitter.merge(before or "", block, file=str(path)), diff=diff)
 
 

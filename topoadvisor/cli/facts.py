@@ -25,7 +25,10 @@ def facts(
     ] = "",
     format: FormatOption = "text",
 ) -> None:
-    """Show every fact that a rule could read: its value and where it is from, or why it is not known."""
+    """Every fact that a rule can read, and where it is from.
+
+    A fact that is not known comes with the reason.
+    """
     from topoadvisor.rules import fact_list
     from topoadvisor.rules.facts import gather
     from topoadvisor.topology import graph

@@ -16,7 +16,7 @@ def matrix(
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
 ) -> None:
-    """Print how every two devices are joined, in the layout of `nvidia-smi topo -m`.
+    """How every two devices are joined, as nvidia-smi prints it.
 
     The text can be read back: `topoadvisor matrix X | topoadvisor matrix -` changes nothing.
     """

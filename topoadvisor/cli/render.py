@@ -40,7 +40,9 @@ def render(
     assume_file: AssumeFileOption = None,
     rules: RulesOption = None,
 ) -> None:
-    """Draw the machine: sockets, NUMA nodes, PCIe switches, GPUs, NICs, NVLink, and the findings on them.
+    """Draw the machine, with the findings on it.
+
+    Shows sockets, NUMA nodes, PCIe switches, GPUs, NICs and NVLink.
 
     Needs no system package and no font. What was inferred is dashed, what is broken or degraded is red.
     """

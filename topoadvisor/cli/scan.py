@@ -33,7 +33,9 @@ def scan(
     rules: RulesOption = None,
     preview: Annotated[bool, typer.Option("--preview", help="Ask the preview rules too.")] = False,
 ) -> None:
-    """Say what this machine is, what is wrong, what to set, and in which order its GPUs should form rings.
+    """What this machine is, what is wrong, what to set, and rings.
+
+    Says in which order the GPUs should form rings, and what could not be known.
 
     Exit codes: 0 fine, 1 findings at or above --fail-on, 2 unreadable input or wrong usage, 3 no GPU was found.
     """

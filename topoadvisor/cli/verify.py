@@ -41,7 +41,9 @@ def verify(
     ] = None,
     format: FormatOption = "text",
 ) -> None:
-    """Measure peer copies between all GPUs of this machine, check their data, and say which pairs are slow and why.
+    """Measure peer copies between all GPUs and check their data.
+
+    Says which pairs are slow, and the likely cause.
 
     Every pair runs in a process of its own, one way, the other way, and both at once; one that hangs is ended at its
     deadline. Needs CuPy. Exit code: 0 nothing failed, 1 a pair failed, 3 nothing could be measured.

@@ -58,6 +58,9 @@ _FIELD_C2C_COUNT, _FIELD_C2C_STATUS, _FIELD_C2C_BANDWIDTH = 170, 171, 172
 _VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _FABRIC_V2: Final = 0x02000024
 _SCOPE_NODE: Final = 0
+_MOST_UNREADABLE_LINKS: Final = 4
+"""After so many links whose state cannot be read the rest is left alone: the GPU may be gone."""
+
 _MAX_LINKS: Final = 64
 """Our own cap: NVML_NVLINK_MAX_LINKS is a property of the pynvml release, not of the GPU."""
 _ALL_ONES: Final = 0xFFFFFFFF
@@ -316,10 +319,13 @@ def _read_nvlinks(door: Door, handle: Any, subject: str) -> list[NvLink] | None:
         if door.last_error in _NO_SUCH_LINK:
             break
         if state is None:
-            # Neither a link nor the end of them: further numbers would be guesses.
+            # Neither a link nor the end of them. Without any link known there is no telling where they end.
             if not links:
                 return None
-            break
+            links.append(NvLink(link=link, active=None))
+            if sum(each.active is None for each in links) > _MOST_UNREADABLE_LINKS:
+                break
+            continue
         links.append(_read_nvlink(door, handle, link, where, active=bool(state)))
     speeds = _read_nvlink_speeds(door, handle, len(links), subject) if links else []
     return [msgspec.structs.replace(link, raw_mbps=speed) for link, speed in zip(links, speeds, strict=True)]

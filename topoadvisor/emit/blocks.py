@@ -43,6 +43,17 @@ def foreign_part(text: str, *, file: str | None = None) -> str:
     return "".join(foreign)
 
 
+def managed_part(text: str) -> list[str]:
+    """The lines inside managed blocks, markers left out."""
+    inside, found = False, []
+    for line in lines_of(text):
+        if line.startswith((MANAGED_BEGIN, MANAGED_END)):
+            inside = line.startswith(MANAGED_BEGIN)
+        elif inside:
+            found.append(line)
+    return found
+
+
 def _torn(file: str | None, line: int, what: str) -> InputError:
     return InputError(
         f"the managed block {what}",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
+
 from topoadvisor.advice import Advice, SettingClass
 from topoadvisor.emit import blocks
 from topoadvisor.emit.selection import select
+from topoadvisor.snapshot import Snapshot
 
 
 def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_version: str | None = None) -> str:
@@ -20,6 +23,28 @@ def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_
     for setting in selection.unset:
         lines += ["#", *blocks.comment(f"[{setting.rule}] {setting.reason}"), f"unset {setting.name}"]
     return blocks.wrap(lines)
+
+
+def own_exports(existing: str) -> dict[str, str]:
+    """What the managed block of a script exports: name → value."""
+    exports: dict[str, str] = {}
+    for line in blocks.managed_part(existing):
+        words = shlex.split(line, comments=True)
+        if len(words) == 2 and words[0] == "export" and "=" in words[1]:
+            name, _, value = words[1].partition("=")
+            exports[name] = value
+    return exports
+
+
+def without_own_exports(snapshot: Snapshot, existing: str) -> Snapshot:
+    """The snapshot without environment variables that this script's managed block has put there."""
+    own = own_exports(existing)
+    kept = [
+        setting
+        for setting in snapshot.settings or []
+        if not (setting.origin == "environment" and own.get(setting.name) == setting.value)
+    ]
+    return snapshot if snapshot.settings is None else msgspec.structs.replace(snapshot, settings=kept)
 
 
 def merge(existing: str, block: str, *, file: str | None = None) -> str:

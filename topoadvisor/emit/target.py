@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from pathlib import Path
 
 from topoadvisor.emit.blocks import lines_of
@@ -38,7 +39,7 @@ def write(path: Path, text: str, *, before: str | None) -> Path | None:
             f"{path} cannot be written: the folder {path.parent} does not exist",
             hint="Create the folder first, or name another file.",
         )
-    backup = path.with_name(f"{path.name}.topoadvisor.bak")
+    backup = _free_name(path)
     try:
         if before is not None:
             write_atomically(backup, _encoded(before))
@@ -50,6 +51,13 @@ def write(path: Path, text: str, *, before: str | None) -> Path | None:
             hint="Run this as a user who may write there, or write to another file and copy it.",
         ) from None
     return None if before is None else backup
+
+
+def _free_name(path: Path) -> Path:
+    """Where to keep what the file holds: earlier backups stay."""
+    first = path.with_name(f"{path.name}.topoadvisor.bak")
+    numbered = (path.with_name(f"{first.name}.{number}") for number in itertools.count(1))
+    return next(name for name in itertools.chain([first], numbered) if not name.exists())
 
 
 def difference(before: str | None, after: str, path: Path) -> str:

@@ -226,6 +226,8 @@ def to_snapshot(matrices: Sequence[Matrix], text: str, file: str) -> Snapshot:
     if first.damaged:
         cell = first.damaged[0]
         notes.append(f"{len(first.damaged)} damaged cells, the first in line {cell.line}, row {cell.row}")
+    if missing := [name for name in first.gpus if name not in first.cells and len(first.gpus) > 1]:
+        notes.append(f"the rows of {', '.join(missing)} are missing: the text was cut")
     if len(matrices) > 1:
         notes.append(f"the text holds {len(matrices)} matrices; the first one is analysed")
     return Snapshot(

@@ -54,10 +54,14 @@ def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bo
     page.paragraph(advice.node.gpus, rest="  ", code="1")
     page.paragraph(advice.node.interconnect, rest="  ")
     page.paragraph(advice.node.host, rest="  ")
+    for source in advice.sources:
+        if source.name == "paste" and source.status != "ok":
+            mark = page.paint("!", _COLORS["warning"])
+            page.paragraph(f"The text was read in part: {source.reason}", first=f"{mark} ", rest="  ")
     if matrix is not None:
         page.blank()
         page.lines.extend(_matrix(matrix, page))
-    _findings(advice.findings, page)
+    _findings(advice.findings, bool(advice.unknown), page)
     _settings(advice, page)
     if advice.already_right:
         page.heading("Already right")
@@ -79,7 +83,7 @@ def _matrix(matrix: Matrix, page: _Page) -> Iterator[str]:
         if head + cell * len(names) <= page.width:
             break
     else:
-        yield f"The matrix of {len(matrix.gpus)} GPUs is wider than this screen: topoadvisor matrix"
+        yield f"The matrix of {len(matrix.gpus)} GPUs does not fit here: the verb `matrix` shows it"
         return
     yield page.paint((" " * head + "".join(name.rjust(cell) for name in names)).rstrip(), "2")
     for row in names:
@@ -88,11 +92,12 @@ def _matrix(matrix: Matrix, page: _Page) -> Iterator[str]:
         cells = ("X" if row == column else matrix.cells.get(row, {}).get(column, "?") for column in names)
         yield row.ljust(head) + "".join(text.rjust(cell) for text in cells)
     if len(names) < len(matrix.gpus) + len(matrix.nics):
-        yield page.paint(f"({len(matrix.nics)} NIC columns left out at this width: topoadvisor matrix)", "2")
+        yield page.paint(f"({len(matrix.nics)} NIC columns do not fit here: the verb `matrix` shows them)", "2")
 
 
-def _findings(findings: Sequence[Finding], page: _Page) -> None:
-    page.heading(f"Findings ({len(findings)})" if findings else "Findings: none")
+def _findings(findings: Sequence[Finding], undecided: bool, page: _Page) -> None:
+    none = "Findings: none among the rules that could be decided" if undecided else "Findings: none"
+    page.heading(f"Findings ({len(findings)})" if findings else none)
     for finding in findings:
         mark = page.paint(_MARKS[finding.severity], _COLORS[finding.severity])
         page.paragraph(finding.message, first=f"  {mark} {finding.id} ", rest="           ")

@@ -9,6 +9,7 @@ from typing import Any
 
 from topoadvisor import pci
 from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.nccl import versions
 from topoadvisor.rules.vocabulary import TYPE_WORDS, VOCABULARY, FactType, kind_of, spec, suggestion
 from topoadvisor.snapshot import Assumption
 
@@ -78,6 +79,10 @@ def _coerce(name: str, wanted: FactType, value: Any) -> Any:
     """The value as the type of the fact. Raises TopoAdvisorError when it is of another type."""
     text = str(value).strip()
     match wanted:
+        case "text" if name in _VERSIONS and not versions.is_version(text):
+            raise TopoAdvisorError(
+                f"the assumed fact `{name}` is a version, not {value!r}", hint=f"Write it as {name}=2.28.9."
+            )
         case "text" if isinstance(value, str | int | float):
             return text.lower() if isinstance(value, bool) else text
         case "texts":
@@ -95,4 +100,5 @@ def _coerce(name: str, wanted: FactType, value: Any) -> Any:
     )
 
 
+_VERSIONS = ("nccl.version", "driver.version", "cuda.version")
 _EXAMPLES: dict[FactType, str] = {"bool": "true", "int": "8", "number": "9.0", "text": "TEXT", "texts": "a,b"}

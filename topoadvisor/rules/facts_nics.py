@@ -182,7 +182,9 @@ def _bootstrap(nics: Sequence[Nic], candidates: Fact) -> Fact:
 
 def _natural(names: Mapping[str, Scope]) -> list[str]:
     """Names in the order a person expects: mlx5_2 before mlx5_10."""
-    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+    return sorted(
+        names, key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+    )
 
 
 def _efa(name: str, scope: Scope, origin: str) -> Fact:

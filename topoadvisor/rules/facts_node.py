@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from topoadvisor.nccl import versions
 from topoadvisor.rules.functions import version_ge
 from topoadvisor.rules.scope import (
     DMI,
@@ -54,11 +55,18 @@ def is_gpu(device: PciDevice) -> bool:
     return device.vendor == _NVIDIA and (device.class_code or "").startswith(_PASSTHROUGH_CLASSES)
 
 
+def _version(text: str | None, origin: str, why: str) -> Fact:
+    """A version that conditions can compare; what is none must not look old to them."""
+    if text is None:
+        return Unknown(why)
+    return Known(text, origin) if versions.is_version(text) else Unknown(f"{text!r} is no version")
+
+
 def _driver(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     driver = snapshot.driver
     asked = (*NVML, *DRIVER)
     origin, why = sources.origin(*asked), sources.why(*asked)
-    version = scope.read("driver.version", driver.version, origin, why)
+    version = scope.put("driver.version", _version(driver.version, origin, why))
     scope.read("driver.flavour", driver.flavour, sources.origin(*DRIVER), sources.why(*DRIVER))
     scope.put("driver.patched_p2p", _patched(driver.banner, version, sources))
     scope.read("cuda.version", driver.cuda, sources.origin(*NVML), sources.why(*NVML))
@@ -66,7 +74,7 @@ def _driver(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     first = next((library.version for library in libraries or [] if library.version), None)
     why = sources.why(*NCCL)
     missing = why if libraries is None else "no NCCL library was found" if not libraries else "its version was not read"
-    scope.read("nccl.version", first, sources.origin(*NCCL), missing)
+    scope.put("nccl.version", _version(first, sources.origin(*NCCL), missing))
     scope.read("nccl.libraries", None if libraries is None else len(libraries), sources.origin(*NCCL), why)
 
 

@@ -257,7 +257,7 @@ def _p2p(
     why = sources.why(*NVML, call="P2PStatus") if snapshot.p2p is None or not entries else "one direction was not read"
     inferred = _inferred(scope, node, stock_refuses)
     for name, pick in _CAPABILITIES:
-        answer = _worse([pick(entry) for entry in entries])
+        answer = _worse([pick(entry) if entry is not None else None for entry in both])
         if answer is None and inferred is not None and not (name == "pair.p2p.nvlink" and inferred.value != "OK"):
             scope.put(name, inferred)
         else:

@@ -192,11 +192,17 @@ class RuleFile:
     def repeated_keys(self) -> Iterator[InputError]:
         """Keys that stand twice in one mapping, where YAML silently takes the last."""
         pending: list[Any] = [self._tree] if self._tree is not None else []
+        looked_at: set[int] = set()
         while pending:
             node = pending.pop()
+            if id(node) in looked_at:  # an alias, perhaps of a node that holds it
+                continue
+            looked_at.add(id(node))
             if isinstance(node, yaml.MappingNode):
                 seen: set[str] = set()
                 for key, value in node.value:
+                    if not isinstance(key, yaml.ScalarNode):
+                        continue
                     if key.value in seen:
                         mark = key.start_mark
                         yield InputError(

@@ -66,6 +66,7 @@ def conditions(rule: RuleText) -> Iterator[tuple[Place, str]]:
 
 def _templates(rule: RuleText) -> Iterator[tuple[Place, str]]:
     yield ("title",), rule.title
+    yield ("why",), rule.why
     for key in ("right", "ask"):
         if (text := getattr(rule, key)) is not None:
             yield (key,), text

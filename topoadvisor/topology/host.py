@@ -80,7 +80,7 @@ def _add_sockets(graph: nx.Graph[str], hierarchy: Hierarchy, host: Host, ids: Se
 
 def _sockets(host: Host, ids: Sequence[int]) -> tuple[dict[int, int] | None, bool]:
     """NUMA node → socket, and whether that was reasoned; None when it cannot be told."""
-    count = host.cpu.sockets if host.cpu is not None else None
+    count = (host.cpu.sockets or None) if host.cpu is not None else None
     if not ids or (count is not None and len(ids) < count):
         return None, True
     if count == 1:

@@ -286,7 +286,10 @@ def base_for(path: Path, live: Snapshot) -> Snapshot:
     if not path.exists():
         return live
     saved = snapshots.decode(path.read_bytes(), file=str(path))
-    if [gpu.address for gpu in saved.gpus] != [gpu.address for gpu in live.gpus]:
+    same_places = [gpu.address for gpu in saved.gpus] == [gpu.address for gpu in live.gpus]
+    # Identical nodes have identical addresses; placeholders in a redacted snapshot cannot tell them apart.
+    same_boards = saved.redacted or [gpu.uuid for gpu in saved.gpus] == [gpu.uuid for gpu in live.gpus]
+    if not (same_places and same_boards):
         raise InputError(
             "this snapshot shows other GPUs than this machine has",
             file=str(path),
