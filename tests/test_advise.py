@@ -74,9 +74,14 @@ def test_one_sentence_about_several_devices_is_one_finding() -> None:
     assert len(redirected[0].also) == 5
 
 
-def test_a_value_that_is_set_already_is_not_advised_again() -> None:
-    machine = load("4xa6000-acs", env__NCCL_P2P_DISABLE="1", env__NCCL_P2P_LEVEL="")
-    assert all(setting.name != "NCCL_P2P_DISABLE" for setting in advise.advise(machine).settings)
+def test_a_value_that_is_set_already_is_right_and_not_advised_again() -> None:
+    old_driver = {"driver__version": "525.60.13", "p2p__read": "OK", "p2p__write": "OK", "env__NCCL_P2P_LEVEL": ""}
+    before = advise.advise(load("8x4090", **old_driver, env__NCCL_P2P_DISABLE=""))
+    assert [(each.name, each.value) for each in before.settings] == [("NCCL_P2P_DISABLE", "1")]
+    after = advise.advise(load("8x4090", **old_driver, env__NCCL_P2P_DISABLE="1"))
+    assert after.settings == []
+    assert "NCCL_P2P_DISABLE=1 is set already." in [right.text for right in after.already_right]
+    assert "NCCL_P2P_DISABLE=1 in force" in (after.set_nothing or "")
 
 
 def test_what_was_not_read_is_listed_with_its_reason() -> None:

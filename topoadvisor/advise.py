@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         node=_summary(snapshot, topology, base),
         findings=_findings(outcomes, base),
         settings=settings,
-        set_nothing=None if any(setting.action == "set" for setting in settings) else _why_nothing(base, settings),
+        set_nothing=_set_nothing(base, settings, disputed),
         already_right=rights,
         unknown=_unknown(outcomes),
         plan=_plan(snapshot, topology, base, settings),
@@ -252,6 +252,15 @@ def _unknown(outcomes: Iterable[Outcome]) -> list[UnknownVerdict]:
     ]
 
 
+def _set_nothing(base: FactBase, settings: Sequence[AdvisedSetting], disputed: Set[str]) -> str | None:
+    """The sentence that goes with "set nothing"; None when something is to be set."""
+    if any(setting.action == "set" for setting in settings):
+        return None
+    if disputed:
+        return f"The rules disagree about {', '.join(sorted(disputed))}, so neither side is advised."
+    return _why_nothing(base, settings)
+
+
 def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     """Why no variable needs to be set here, in words that stand on facts."""
     version = _value(base, "nccl.version")
@@ -262,15 +271,18 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         return "No variable gives MIG slices a way to each other."
     if _value(base, "nvlink.refused_pairs"):
         return "No variable repairs NVLink without peer access."
-    ways = Counter(_transports(base, _as_advised(base, settings)).values())
+    variables = _as_advised(base, settings)
+    ways = Counter(_transports(base, variables).values())
+    kept = [f"{name}={value}" for name, value in variables.items() if value]
+    told = f"with {' and '.join(kept)} in force" if kept else "without being told"
     if _value(base, "nvlink.full_mesh"):
-        reason = f"Every pair of GPUs has NVLink, and {nccl} uses it without being told."
+        reason = f"Every pair of GPUs has NVLink, and {nccl} uses it {told}."
     elif _value(base, "p2p.none_ok"):
         reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself."
     elif None not in ways and ways:
         direct = "NVLink or P2P" if _value(base, "nvlink.any") else "P2P"
         parts = [f"{direct} on {_pairs(ways['P2P'])}" if ways["P2P"] else "", _staged(ways["SHM"], bool(ways["P2P"]))]
-        reason = f"{nccl} uses {' and '.join(filter(None, parts))} here without being told."
+        reason = f"{nccl} uses {' and '.join(filter(None, parts))} here {told}."
     else:
         return "Nothing that was read asks for a variable, but not everything was read."
     chosen = _value(base, "env.NCCL_IB_HCA") == "" and parse_int(_value(base, "env.NCCL_IB_DISABLE") or "") != 1

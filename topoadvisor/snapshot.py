@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -102,7 +102,7 @@ class Fabric(Struct, frozen=True, kw_only=True):
 class Gpu(Struct, frozen=True, kw_only=True):
     """One NVIDIA GPU."""
 
-    index: int
+    index: Annotated[int, msgspec.Meta(ge=0)]
     name: str | None = None
     address: str | None = None
     uuid: str | None = None

@@ -28,7 +28,8 @@ def gather(node: Scope, gpus: Mapping[int, Scope], pairs: Mapping[Key, Scope]) -
             node.put(f"visible.{name}", Unknown(why))
         return
     node.put("visible.set", Known(True, blend([chosen])))
-    selected: list[int] = chosen.value
+    present = list(gpus)
+    selected = [present[position] for position in chosen.value]
     node.put("visible.gpus", Known([f"GPU{index}" for index in selected], blend([chosen])))
     classes = {key: scope.facts["pair.link_class"] for key, scope in pairs.items()}
     missing = next((fact for fact in classes.values() if isinstance(fact, Unknown)), None)
