@@ -162,3 +162,43 @@ def test_live_and_offline_analysis_agree(tmp_path: Path) -> None:
     assert live.returncode == offline.returncode
     if live.returncode in (0, 1):
         assert json.loads(live.stdout) == json.loads(offline.stdout)
+
+
+def test_a_name_from_a_foreign_file_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    document = json.loads((files.shipped("fixtures") / "8x4090" / "snapshot.json").read_text(encoding="utf-8"))
+    document["gpus"][0]["name"] = "RTX \x1b]0;owned\x07 4090 \u202e"
+    source = tmp_path / "odd.json"
+    source.write_text(json.dumps(document), encoding="utf-8")
+    shown = run("scan", str(source)).stdout.decode()
+    assert "\x07" not in shown
+    assert "\x1b]" not in shown
+    assert "\u202e" not in shown
+
+
+def test_an_output_that_cannot_show_arrows_is_no_error() -> None:
+    done = run("scan", "fixture:8x4090", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0, done.stderr
+    assert b"P2P001" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpus": [{"index": -1}]},
+        {"gpus": [{"index": 0, "compute_capability": "abc"}, {"index": 0}]},
+        {"gpus": [{"index": 2}, {"index": 1}], "settings": [
+            {"name": "CUDA_VISIBLE_DEVICES", "value": "0,1", "origin": "environment"}]},
+        {"gpus": [{"index": 0}, {"index": 1}], "nccl_libraries": [{"path": "x", "version": "latest"}],
+         "settings": [{"name": "NCCL_P2P_LEVEL", "value": "SYS", "origin": "environment"}]},
+        {"gpus": [{"index": 0}, {"index": 1}], "host": {"cpu": {"sockets": 0}, "numa_nodes": [{"id": 0}]}},
+        {"gpus": [{"index": 0}], "nics": [{"name": "²"}, {"name": "mlx5_0", "rdma": True}]},
+    ],
+)  # fmt: skip
+def test_odd_snapshots_are_analysed_or_refused_in_one_sentence(change: dict[str, object], tmp_path: Path) -> None:
+    source = tmp_path / "odd.json"
+    source.write_text(json.dumps({"schema": "topoadvisor.snapshot/1", **change}), encoding="utf-8")
+    done = run("scan", str(source))
+    told = done.stderr.decode()
+    assert done.returncode in (0, 1, 2), told
+    assert "Traceback" not in told
+    assert "internal error" not in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -40,6 +41,9 @@ RulesOption = Annotated[
         "--rules", metavar="DIR", help="A folder with a site's own rules; may be repeated.", show_default=False
     ),
 ]
+_UNSAFE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but tab, line ends and colours, and those that turn the direction of text around."""
+
 TextOrJson = Literal["text", "json"]
 FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
 
@@ -76,7 +80,8 @@ def use_color() -> bool:
 def emit_text(text: str, output: Path | None = None) -> None:
     """Write a product to stdout, or to a file in one step."""
     if output is None or str(output) == "-":
-        sys.stdout.write(text)
+        # A device name from a foreign file must not steer the reader's terminal.
+        sys.stdout.write(_UNSAFE.sub("?", text))
         sys.stdout.flush()
         return
     from topoadvisor.files import write_atomically

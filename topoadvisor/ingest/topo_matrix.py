@@ -261,7 +261,7 @@ def _gpus(matrix: Matrix, blocks: dict[int, nvidia_smi_text.GpuBlock]) -> list[G
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
+    return int(text) if text and re.fullmatch(r"\d{1,6}", text) else None
 
 
 def _p2p(reading: _Reading, first: Matrix) -> tuple[list[P2p] | None, list[str]]:

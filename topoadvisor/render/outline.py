@@ -238,7 +238,7 @@ def _order(part: Part) -> tuple[float, tuple[Any, ...]]:
 
 
 def _numbers(name: str) -> Iterable[tuple[int, int, str]]:
-    for number, text in re.findall(r"(\d+)|(\D+)", name):
+    for number, text in re.findall(r"(\d{1,18})|(\D+)", name):
         yield (0, int(number), "") if number else (1, 0, text)
 
 

@@ -94,5 +94,5 @@ def _alternative(groups: Iterable[set[int]], selected: Sequence[int]) -> list[in
 
 def _worst(gpus: Sequence[int], classes: Mapping[Key, str]) -> str:
     """The farthest link class among these GPUs; empty for fewer than two."""
-    found = [classes[min(a, b), max(a, b)] for a, b in combinations(gpus, 2)]
+    found = [classes[pair] for a, b in combinations(gpus, 2) for pair in ((a, b), (b, a)) if pair in classes]
     return max(found, key=lambda name: (_ORDER.get(name, -1), -nvlink_count(name)), default="")

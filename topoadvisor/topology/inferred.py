@@ -49,6 +49,9 @@ def grow(
     Classes that contradict each other give a note; the nearer one shapes the tree.
     """
     result = Inferred()
+    if strangers := sorted({name for pair in known for name in pair if name not in devices}):
+        result.notes.append(f"The matrix names devices that are not here: {', '.join(strangers)}.")
+        known = {pair: link_class for pair, link_class in known.items() if set(pair) <= set(devices)}
     result.classes = _close(devices, known, homes, result.notes)
     parts = {
         level: _groups(devices, result.classes, level)
