@@ -180,3 +180,10 @@ def test_no_document_makes_anything_but_rules_or_input_errors(tmp_path: Path, do
     place = folder(tmp_path, json.dumps(document))
     with contextlib.suppress(InputError):
         load.load([place])
+
+
+@pytest.mark.parametrize("text", ["- &a [*a]\n", "- id: X001\n  ? [a]\n  : b\n---\n- b\n", "a: &a [x]\nb: [*a, *a]\n"])
+def test_odd_yaml_is_a_fault_of_the_file_and_never_of_the_program(tmp_path: Path, text: str) -> None:
+    (tmp_path / "odd.yaml").write_text(text)
+    with pytest.raises(InputError):
+        load.load([tmp_path])

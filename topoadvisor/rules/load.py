@@ -163,7 +163,10 @@ class RuleFile:
 
     @cached_property
     def _tree(self) -> yaml.Node | None:
-        return yaml.compose(self._text, Loader=_LOADER)
+        try:
+            return yaml.compose(self._text, Loader=_LOADER)
+        except (yaml.YAMLError, RecursionError):
+            return None  # reading the rules says what is wrong
 
     def where(self, number: int, place: Place) -> tuple[int, int]:
         """Line and column of a spot in the rule at this position, both counted from 1."""
