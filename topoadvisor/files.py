@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -19,29 +22,71 @@ def shipped(kind: str) -> Path:
 def write_atomically(path: Path, data: str | bytes) -> None:
     """Write `data` to `path` in one step: readers see the old file or the new one, never a part.
 
-    A symbolic link is followed, and the mode of a file that was there is kept. A device or a pipe is written to, never
-    replaced. Raises OSError.
+    A symbolic link is followed; mode and, where that is allowed, owner of a file that was there are kept. A device or a
+    pipe is written to, never replaced. Raises OSError that names `path`.
     """
     encoded = data.encode() if isinstance(data, str) else data
-    if path.exists() and not path.is_file():
-        # Before links are followed: /dev/stdout leads to names that cannot be opened.
-        path.write_bytes(encoded)
-        return
-    path = Path(os.path.realpath(path))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        if path.exists() and not path.is_file():
+            # Before links are followed: /dev/stdout leads to names that cannot be opened.
+            path.write_bytes(encoded)
+            return
+        _replace(Path(os.path.realpath(path)), encoded)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _replace(path: Path, data: bytes) -> None:
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    # A short name of its own: the file's may be as long as names can be.
+    handle, name = tempfile.mkstemp(prefix=".topoadvisor.", dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(encoded)
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
-        temporary.chmod(mode)
+        _keep(path, temporary)
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _keep(path: Path, temporary: Path) -> None:
+    """Give the new file the owner and the mode of the old one."""
+    try:
+        old = path.stat()
+    except FileNotFoundError:
+        temporary.chmod(0o666 & ~_umask())
+        return
+    with contextlib.suppress(PermissionError):
+        os.chown(temporary, old.st_uid, old.st_gid)
+    temporary.chmod(stat.S_IMODE(old.st_mode))
+
+
+def keep_copy(path: Path, data: bytes) -> Path:
+    """Keep what `path` holds beside it, under a name that nothing has yet, and return that name.
+
+    The name is PATH.topoadvisor.bak, or with .1, .2, … behind it: earlier copies, links and pipes that stand there stay
+    untouched. Mode and, where that is allowed, owner are those of `path`. Raises OSError.
+    """
+    for number in itertools.count():
+        copy = path.with_name(f"{path.name}.topoadvisor.bak{f'.{number}' if number else ''}")
+        try:
+            handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _keep(path, copy)
+        return copy
+    raise AssertionError
 
 
 def _umask() -> int:

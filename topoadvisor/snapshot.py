@@ -24,6 +24,12 @@ SCHEMA: Final = "topoadvisor.snapshot/1"
 
 Status = Literal["ok", "partial", "absent", "failed"]
 
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""No register, file or call that a snapshot is read from holds more, and the rule engine could not take it."""
+
+MAX_INDEX: Final = 9999
+"""Far above the GPUs of any one operating system."""
+
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of all snapshot types: immutable, strict about unknown keys, silent about defaults when written."""
@@ -38,7 +44,7 @@ class CallError(Struct, frozen=True, kw_only=True):
     """The source's own name of the error, for example `NotSupported`."""
     subject: str | None = None
     """Whom it was asked about: `gpu:0`, `gpu:0>gpu:1`, `gpu:0/link:3`."""
-    code: int | None = None
+    code: Int | None = None
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -63,23 +69,23 @@ class RawText(Struct, frozen=True, kw_only=True):
 class PcieLink(Struct, frozen=True, kw_only=True):
     """A PCIe link. `current_gen` drops while the device idles; width does not."""
 
-    current_gen: int | None = None
-    max_gen: int | None = None
+    current_gen: Int | None = None
+    max_gen: Int | None = None
     """Highest generation that device *and* slot reach together."""
-    device_max_gen: int | None = None
+    device_max_gen: Int | None = None
     """Highest generation the device alone reaches."""
-    current_width: int | None = None
-    max_width: int | None = None
+    current_width: Int | None = None
+    max_width: Int | None = None
 
 
 class NvLink(Struct, frozen=True, kw_only=True):
     """One NVLink of one GPU."""
 
-    link: int
+    link: Int
     active: bool | None = None
     generation: str | None = None
     """`1.0`, `2.0`, `2.2`, `3.0`, `3.1`, `4.0`, `5.0`, `6.0`."""
-    raw_mbps: int | None = None
+    raw_mbps: Int | None = None
     """Line rate per direction in MB/s as the driver states it; above payload on generations 4 and 5."""
     remote_type: Literal["gpu", "switch", "npu"] | None = None
     remote_address: str | None = None
@@ -92,17 +98,17 @@ class Fabric(Struct, frozen=True, kw_only=True):
     """NVSwitch or multi-node NVLink fabric registration of one GPU."""
 
     state: Literal["not-supported", "not-started", "in-progress", "completed"] | None = None
-    status: int | None = None
+    status: Int | None = None
     cluster_uuid: str | None = None
     """None also when all zero, which is no identity."""
-    clique: int | None = None
-    health_mask: int | None = None
+    clique: Int | None = None
+    health_mask: Int | None = None
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
     """One NVIDIA GPU."""
 
-    index: Annotated[int, msgspec.Meta(ge=0)]
+    index: Annotated[int, msgspec.Meta(ge=0, le=MAX_INDEX)]
     name: str | None = None
     address: str | None = None
     uuid: str | None = None
@@ -111,12 +117,12 @@ class Gpu(Struct, frozen=True, kw_only=True):
     brand: str | None = None
     compute_capability: str | None = None
     """`9.0`."""
-    memory_bytes: int | None = None
-    bar1_bytes: int | None = None
+    memory_bytes: Int | None = None
+    bar1_bytes: Int | None = None
     pcie: PcieLink | None = None
-    numa_node: int | None = None
+    numa_node: Int | None = None
     """Nearest NUMA node with CPUs; -1 when the platform says that it does not know."""
-    memory_numa_node: int | None = None
+    memory_numa_node: Int | None = None
     """NUMA node that the GPU's own memory forms (Grace, POWER9); None elsewhere."""
     cpu_affinity: str | None = None
     nvlinks: list[NvLink] | None = None
@@ -125,16 +131,16 @@ class Gpu(Struct, frozen=True, kw_only=True):
     fabric: Fabric | None = None
     mig: bool | None = None
     virtualization: Literal["none", "passthrough", "vgpu", "host-vgpu", "host-vsga"] | None = None
-    performance_state: int | None = None
+    performance_state: Int | None = None
     """0 (fastest) to 15; PCIe generation is not comparable above 2 or so."""
-    pcie_replays: int | None = None
+    pcie_replays: Int | None = None
 
 
 class P2p(Struct, frozen=True, kw_only=True):
     """What the driver says about one *ordered* pair: OK, CNS, GNS, TNS, NS, DR (disabled by registry key), U."""
 
-    a: int
-    b: int
+    a: Int
+    b: Int
     read: str | None = None
     write: str | None = None
     nvlink: str | None = None
@@ -157,11 +163,11 @@ class PciDevice(Struct, frozen=True, kw_only=True):
     root: str | None = None
     """Root complex as sysfs names it without the prefix: `0000:16`."""
     driver: str | None = None
-    numa_node: int | None = None
+    numa_node: Int | None = None
     link_speed_gts: float | None = None
-    link_width: int | None = None
+    link_width: Int | None = None
     max_link_speed_gts: float | None = None
-    max_link_width: int | None = None
+    max_link_width: Int | None = None
     iommu_group: str | None = None
     port_type: str | None = None
     """`root-port`, `upstream`, `downstream`, `endpoint`, … when the PCIe capability could be read."""
@@ -172,16 +178,16 @@ class PciDevice(Struct, frozen=True, kw_only=True):
 
 
 class NumaNode(Struct, frozen=True, kw_only=True):
-    id: int
+    id: Int
     cpus: str | None = None
     """`0-31,64-95`; empty text when the node has no CPU."""
-    memory_bytes: int | None = None
-    distances: list[int] | None = None
+    memory_bytes: Int | None = None
+    distances: list[Int] | None = None
     """Firmware distances to every online node, in the order of node ids."""
 
 
 class IbPort(Struct, frozen=True, kw_only=True):
-    port: int
+    port: Int
     state: str | None = None
     """`ACTIVE`, `DOWN`, `INIT`, `ARMED`."""
     physical_state: str | None = None
@@ -198,19 +204,19 @@ class Nic(Struct, frozen=True, kw_only=True):
     name: str
     """RDMA device name when there is one (`mlx5_0`), else the interface name (`eth0`)."""
     interface: str | None = None
-    interface_index: int | None = None
+    interface_index: Int | None = None
     """The kernel's number of the interface; programs that list interfaces, NCCL too, see them in this order."""
     rdma: bool = False
     address: str | None = None
     driver: str | None = None
     state: str | None = None
     """Interface `operstate`."""
-    speed_mbit: int | None = None
-    mtu: int | None = None
+    speed_mbit: Int | None = None
+    mtu: Int | None = None
     kind: str | None = None
     """`physical`, `bridge`, `veth`, `bond`, `loopback`, `vlan`, `tunnel`, `virtual`."""
     ports: list[IbPort] | None = None
-    numa_node: int | None = None
+    numa_node: Int | None = None
     gdr: bool | None = None
     """GPUDirect RDMA support as an NCCL dump states it."""
 
@@ -221,9 +227,9 @@ class Cpu(Struct, frozen=True, kw_only=True):
     vendor: str | None = None
     """`Intel`, `AMD`, `Arm`, `IBM`, `Zhaoxin`, `NVIDIA`, or as read."""
     model_name: str | None = None
-    family: int | None = None
-    model: int | None = None
-    sockets: int | None = None
+    family: Int | None = None
+    model: Int | None = None
+    sockets: Int | None = None
     online: str | None = None
     """Online logical CPUs, `0-63`."""
 
@@ -252,13 +258,13 @@ class Host(Struct, frozen=True, kw_only=True):
     """`docker`, `podman`, `kubernetes`, `lxc`, `wsl`, `none`."""
     iommu_groups: list[IommuGroup] | None = None
     modules: list[str] | None = None
-    memlock_bytes: int | None = None
+    memlock_bytes: Int | None = None
     """Soft limit of locked memory; -1 = unlimited."""
-    open_files: int | None = None
+    open_files: Int | None = None
     """Soft limit of open files; -1 = unlimited."""
-    stack_bytes: int | None = None
-    shm_total_bytes: int | None = None
-    shm_free_bytes: int | None = None
+    stack_bytes: Int | None = None
+    shm_total_bytes: Int | None = None
+    shm_free_bytes: Int | None = None
     allowed_cpus: str | None = None
     default_interface: str | None = None
     """Interface of the IPv4 default route."""
@@ -294,7 +300,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     value: str
     origin: str
     """`environment`, a file path, or `assumed`."""
-    line: int | None = None
+    line: Int | None = None
     managed: bool = False
     """It stands in the block of the file that `topoadvisor emit` writes."""
 
@@ -303,8 +309,8 @@ class DamagedCell(Struct, frozen=True, kw_only=True):
     row: str
     column: str
     text: str
-    line: int
-    text_column: int
+    line: Int
+    text_column: Int
 
 
 class Matrix(Struct, frozen=True, kw_only=True):
@@ -322,7 +328,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
     others: dict[str, str | None] = {}
     """Devices of other classes (`NVMe0`) in column order, with their name from the legend."""
     damaged: list[DamagedCell] = []
-    first_line: int | None = None
+    first_line: Int | None = None
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -336,8 +342,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Median GB/s; for both directions the sum."""
     spread: float | None = None
     """(max − min) / median over the repeats."""
-    size_bytes: int | None = None
-    repeats: int | None = None
+    size_bytes: Int | None = None
+    repeats: Int | None = None
     peer_access: bool | None = None
     data_ok: bool | None = None
     outcome: Literal["ok", "wrong-data", "timeout", "crashed", "error", "skipped"] = "ok"
@@ -347,12 +353,23 @@ class Measurement(Struct, frozen=True, kw_only=True):
     date: str | None = None
 
 
+ON_COMMAND_LINE: Final = "--assume"
+
+
 class Assumption(Struct, frozen=True, kw_only=True):
     """A fact that the user supplied because the source cannot hold it."""
 
     fact: str
     value: Any
-    origin: str = "--assume"
+    origin: str = ON_COMMAND_LINE
+    """`--assume`, or file and line."""
+
+    def refused(self, wanted: str, hint: str | None) -> InputError:
+        """The error for a value of another form: the fact `wanted` (is …), not this value."""
+        given = repr(self.value)
+        shown = given if len(given) <= 60 else f"{given[:60]}…"
+        where = None if self.origin == ON_COMMAND_LINE else self.origin
+        return InputError(f"the assumed fact `{self.fact}` {wanted}, not {shown}", file=where, hint=hint)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -384,10 +401,47 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return next((source for source in self.sources if source.name == name), None)
 
 
+_MOST: Final = {
+    "gpus": ("GPUs", 256),
+    "nics": ("network devices", 512),
+    "pci": ("PCI functions", 65_536),
+    "settings": ("settings", 4_096),
+    "matrices": ("matrices", 1_024),
+    "p2p": ("pairs of GPUs", 65_536),
+    "measurements": ("measurements", 262_144),
+    "nccl_libraries": ("NCCL libraries", 1_024),
+}
+"""What no operating system has more of, several times over: the analysis of a pair of GPUs costs time."""
+
+_MOST_NUMA_NODES: Final = 1_024
+_LONGEST_NAME: Final = 1_000
+
+
+def check_size(snapshot: Snapshot, *, file: str) -> Snapshot:
+    """The snapshot itself. Raises InputError when it has more of something than any machine."""
+    counts = [(what, most, len(getattr(snapshot, field) or ())) for field, (what, most) in _MOST.items()]
+    counts.append(("NUMA nodes", _MOST_NUMA_NODES, len(snapshot.host.numa_nodes or ())))
+    for what, most, count in counts:
+        if count > most:
+            raise InputError(
+                f"this has {count} {what}; topoadvisor takes up to {most}",
+                file=file,
+                hint="Is it one machine? Give each machine of a cluster by itself.",
+            )
+    names = [device.name for devices in (snapshot.gpus, snapshot.nics or ()) for device in devices]
+    if (longest := max((len(name) for name in names if name), default=0)) > _LONGEST_NAME:
+        raise InputError(f"this names a device in {longest} letters", file=file, hint="Is the file damaged?")
+    return snapshot
+
+
+def document(snapshot: Snapshot) -> dict[str, Any]:
+    """The snapshot as plain values, the schema name first."""
+    return {"schema": snapshot.schema, **msgspec.to_builtins(snapshot)}
+
+
 def encode(snapshot: Snapshot) -> bytes:
-    """The snapshot as indented JSON, the schema name first, ending in a newline."""
-    document = {"schema": snapshot.schema, **msgspec.to_builtins(snapshot)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    """The snapshot as indented JSON, ending in a newline."""
+    return msgspec.json.format(msgspec.json.encode(document(snapshot)), indent=1) + b"\n"
 
 
 def decode(data: bytes, *, file: str = "snapshot") -> Snapshot:

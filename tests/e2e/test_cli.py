@@ -202,3 +202,69 @@ def test_odd_snapshots_are_analysed_or_refused_in_one_sentence(change: dict[str,
     assert done.returncode in (0, 1, 2), told
     assert "Traceback" not in told
     assert "internal error" not in told
+
+
+@pytest.mark.parametrize(
+    ("redirections", "code", "said"),
+    [
+        ("<&-", 0, ""),
+        (">&-", 2, "the output cannot be written"),
+        ("2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+        (">/dev/full", 2, "No space left"),
+        ("<&- >&- 2>&-", 2, ""),
+    ],
+)
+def test_standard_streams_may_be_closed_or_full(redirections: str, code: int, said: str) -> None:
+    command = f"{sys.executable} -m topoadvisor scan fixture:8x4090 {redirections}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert said in done.stderr.decode()
+    assert b"internal error" not in done.stderr
+
+
+def test_a_file_is_not_written_into_a_closed_standard_output(tmp_path: Path) -> None:
+    target = tmp_path / "topology.svg"
+    command = f"{sys.executable} -m topoadvisor render fixture:8x4090 -o {target} >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], timeout=60, check=False).returncode == 0
+    assert target.read_text().rstrip().endswith("</svg>")
+
+
+@pytest.mark.parametrize("arguments", [["scan", "fixture:8x4090", "--assume", "cpu.vendor=\udcff"],
+                                       ["scan", "fixture:8x4090", "--rules", "\udcff"],
+                                       ["scan", "\udcff"], ["rules", "explain", "\udcff"]])  # fmt: skip
+def test_arguments_that_are_no_utf8_text(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert b"internal error" not in done.stderr
+
+
+def test_completion_without_a_shell() -> None:
+    done = run(_TOPOADVISOR_COMPLETE="complete_bash")
+    assert done.returncode == 2
+    assert b"internal error" not in done.stderr
+
+
+def test_an_error_that_quotes_a_foreign_text_does_not_steer_the_terminal() -> None:
+    done = run("rules", "explain", "\x1b]0;owned\x07\u202e" + "x" * 50_000)
+    assert done.returncode == 2
+    assert b"\x1b" not in done.stderr
+    assert b"\x07" not in done.stderr
+    assert len(done.stderr) < 10_000
+
+
+@pytest.mark.parametrize("deadline", ["nan", "inf", "0", "1e10", "soon"])
+def test_a_deadline_that_is_no_time(deadline: str) -> None:
+    done = run("verify", "--deadline", deadline)
+    assert done.returncode == 2
+    assert b"is no number of seconds" in done.stderr
+
+
+def test_json_on_standard_output_keeps_every_letter(tmp_path: Path) -> None:
+    document = json.loads((files.shipped("fixtures") / "8x4090" / "snapshot.json").read_text(encoding="utf-8"))
+    document["gpus"][0]["name"] = name = "RTX \x1b[31m\x9b \u202e"
+    source = tmp_path / "odd.json"
+    source.write_text(json.dumps(document), encoding="utf-8")
+    shown = run("facts", str(source), "--format", "json").stdout
+    assert b"\xc2\x9b" not in shown
+    assert name in shown.decode("unicode_escape")

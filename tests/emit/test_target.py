@@ -118,3 +118,56 @@ def test_earlier_backups_stay(tmp_path: Path) -> None:
         target.write(path, text, before=target.read(path))
     kept = [path.with_name(f"nccl.conf.topoadvisor.bak{end}").read_text() for end in ("", ".1", ".2")]
     assert kept == ["pristine\n", "one\n", "two\n"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "file"])
+def test_what_stands_where_the_copy_would_go_stays(tmp_path: Path, kind: str) -> None:
+    path, taken, victim = tmp_path / "nccl.conf", tmp_path / "nccl.conf.topoadvisor.bak", tmp_path / "victim"
+    path.write_text("A=1\n")
+    victim.write_text("mine")
+    if kind == "link":
+        taken.symlink_to(victim)
+    elif kind == "pipe":
+        os.mkfifo(taken)
+    else:
+        taken.write_text("theirs")
+    backup = target.write(path, "A=2\n", before="A=1\n")
+    assert backup == tmp_path / "nccl.conf.topoadvisor.bak.1"
+    assert backup.read_text() == "A=1\n"
+    assert victim.read_text() == "mine"
+    assert kind != "file" or taken.read_text() == "theirs"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_the_owner_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.conf"
+    path.write_text("A=1\n")
+    os.chown(path, 1234, 2345)
+    backup = target.write(path, "A=2\n", before="A=1\n")
+    assert backup is not None
+    for each in (path, backup):
+        assert (each.stat().st_uid, each.stat().st_gid) == (1234, 2345)
+
+
+def test_a_link_to_itself_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.conf"
+    path.symlink_to(path)
+    with pytest.raises(TopoAdvisorError, match="cannot be read"):
+        target.read(path)
+    with pytest.raises(TopoAdvisorError, match="cannot be written"):
+        target.write(path, "A=1\n", before=None)
+    assert path.is_symlink()
+
+
+def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    target.write(path, "A=1\n", before=None)
+    assert path.read_text() == "A=1\n"
+
+
+def test_a_file_too_large_for_a_configuration_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.conf"
+    with path.open("wb") as stream:
+        stream.truncate(300 << 20)
+    with pytest.raises(TopoAdvisorError, match="more than 4 MiB"):
+        target.read(path)

@@ -118,10 +118,10 @@ LAUGHS = "a: &a {x: 1, y: 2}\n" + "".join(
         ("a: 1\nb: {\n", 3, 1, "no YAML"),
         ("a: 1\n\tb: 2\n", 2, 1, "no YAML"),
         (b"\xff\xfe\x00", None, None, "UTF-8"),
-        ("[" * 100_000, None, None, "nested"),
+        ("[" * 100_000, 1, 1001, "nesting"),
         ("x" * 2_000_000, None, None, "too long"),
-        ("a: &a\n  b: *a\n", None, None, "mapping"),
-        (LAUGHS, None, None, "more than 10000 facts"),
+        ("a: &a\n  b: *a\n", None, None, "aliases"),
+        (LAUGHS, None, None, "aliases"),
     ],
 )
 def test_a_broken_file_is_named_with_its_place(
@@ -261,3 +261,11 @@ def test_a_value_that_cannot_be_is_one_sentence_with_a_hint(text: str, words: st
     assert words in error.value.message
     assert text.partition("=")[0] in error.value.message
     assert error.value.hint
+
+
+def test_mappings_that_name_each_other_are_refused_at_once(tmp_path: Path) -> None:
+    layers = "".join(f"l{n}: &l{n} {{{', '.join(f'k{m}: *l{n - 1}' for m in range(10))}}}\n" for n in range(1, 14))
+    path = tmp_path / "facts.yaml"
+    path.write_text("l0: &l0 {}\n" + layers)
+    with pytest.raises(InputError, match=r"facts.yaml:1:.*aliases are not taken"):
+        assume.gather([], path)

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
+import re
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from topoadvisor import files
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import detect
-from topoadvisor.snapshot import Gpu, Snapshot, encode
+from topoadvisor.snapshot import Gpu, Host, Nic, NumaNode, Setting, Snapshot, encode
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n"
 XML = (
@@ -54,7 +58,8 @@ def test_an_nccl_topology(text: str) -> None:
 
 def test_a_snapshot() -> None:
     assert of(encode(SNAPSHOT)) == SNAPSHOT
-    last = b'{"gpus":[{"index":0,"name":"' + b"x" * 100_000 + b'"}],"schema":"topoadvisor.snapshot/1"}'
+    last = b'{"gpus":[{"index":0}],"raw":[{"source":"x","text":"' + b"x" * 100_000
+    last += b'"}],"schema":"topoadvisor.snapshot/1"}'
     assert of(last).gpus[0].index == 0
 
 
@@ -178,3 +183,51 @@ def test_fixtures_that_are_not_there(source: str, message: str, hint: str) -> No
         read(source)
     assert message in error.value.message
     assert hint in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"gpus": [Gpu(index=n) for n in range(257)]}, "257 GPUs; topoadvisor takes up to 256"),
+        ({"nics": [Nic(name=f"eth{n}") for n in range(513)]}, "513 network devices"),
+        ({"settings": [Setting(name="A", value="", origin="x")] * 5000}, "5000 settings"),
+        ({"host": Host(numa_nodes=[NumaNode(id=n) for n in range(2000)])}, "2000 NUMA nodes"),
+        ({"gpus": [Gpu(index=0, name="A" * 2000)]}, "a device in 2000 letters"),
+    ],
+)
+def test_more_than_one_machine_has_is_refused_at_once(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        of(encode(msgspec.structs.replace(SNAPSHOT, **change)))
+
+
+def test_more_than_one_machine_has_is_refused_from_a_foreign_file_too() -> None:
+    cpus = "".join(f"<cpu numaid='{n}' arch='x86_64'/>" for n in range(3000))
+    with pytest.raises(InputError, match="3000 NUMA nodes"):
+        of(f"<system version='1'>{cpus}</system>".encode())
+
+
+@pytest.mark.parametrize("text", ["x\n" + "\n" * 65_536, "=" * 65_536, " " * 65_536 + "x", "GPU " * 20_000])
+def test_a_long_text_without_a_matrix_is_refused_in_linear_time(text: str) -> None:
+    start = time.process_time()
+    with pytest.raises(InputError):
+        of(text.encode())
+    assert time.process_time() - start < 5  # it took minutes when a pattern could start anywhere
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("$.gpus[0].index", -1),
+        ("$.gpus[0].index", 10**30),
+        ("$.gpus[0].memory_bytes", 10**400),
+        ("$.host.memlock_bytes", -(2**63) - 1),
+        ("$.host.shm_total_bytes", 2**63),
+    ],
+)
+def test_a_number_that_no_machine_has_is_named_with_its_path(path: str, value: int) -> None:
+    document = msgspec.to_builtins(msgspec.structs.replace(SNAPSHOT, gpus=[Gpu(index=0)]))
+    _, group, field = path.replace("[0]", "").split(".")
+    where = document["gpus"][0] if group == "gpus" else document.setdefault(group, {})
+    where[field] = value
+    with pytest.raises(InputError, match=re.escape(path)):
+        of(json.dumps({"schema": "topoadvisor.snapshot/1", **document}).encode())

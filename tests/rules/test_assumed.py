@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from topoadvisor.advise import advise
 from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.ingest import detect
+from topoadvisor.ingest.assume import apply
+from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.facts import FactBase, Known
+from topoadvisor.rules.vocabulary import FORMS, VOCABULARY
 from topoadvisor.snapshot import Assumption, Cpu, Gpu, Host, Nic, PciDevice
 
 Machines = Callable[..., FactBase]
@@ -100,3 +107,22 @@ def test_a_wrong_assumption_is_one_sentence_with_a_hint(
     assert error.value.hint
     for word in words:
         assert word in said
+
+
+def test_every_fact_of_few_words_is_in_the_vocabulary() -> None:
+    assert set(FORMS) <= set(VOCABULARY)
+    assert all(VOCABULARY[name].type == "text" for name in FORMS)
+
+
+@pytest.mark.parametrize("value", ["x", "", -1, 1e308, 10**17, "9" * 5000, ["a"], "\u0663"])
+def test_any_value_of_any_fact_is_taken_or_refused_in_one_sentence(value: Any) -> None:
+    """Facts that are one of a few words cannot be assumed to be another: code looks those words up."""
+    snapshot = detect.read("fixture:2x3090-bridge", stdin=io.BytesIO())
+    for name in VOCABULARY:
+        with contextlib.suppress(TopoAdvisorError):
+            advise(apply(snapshot, [Assumption(fact=name, value=value)]))
+
+
+def test_a_refused_value_is_named_with_the_line_it_stands_in() -> None:
+    with pytest.raises(TopoAdvisorError, match=r"^facts.yaml:3: the assumed fact `pair.nccl_path` is one of LOC, NVL"):
+        Assumed([Assumption(fact="pair.nccl_path", value="near", origin="facts.yaml:3")])

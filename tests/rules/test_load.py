@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from topoadvisor.errors import InputError
-from topoadvisor.rules import load
+from topoadvisor.rules import cel, load
 
 GOOD = """\
 # a comment
@@ -187,3 +188,40 @@ def test_odd_yaml_is_a_fault_of_the_file_and_never_of_the_program(tmp_path: Path
     (tmp_path / "odd.yaml").write_text(text)
     with pytest.raises(InputError):
         load.load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ('!!int ""', "int"),
+        ("!!bool foo", "bool"),
+        ("!!timestamp foo", "timestamp"),
+        ('!!float ""', "float"),
+        ("2020-99-99", "timestamp"),
+        ("9" * 5000, "int"),
+    ],
+)
+def test_a_value_that_is_not_what_its_tag_says_is_named_with_its_line(tmp_path: Path, value: str, kind: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"- name: x\n  id: {value}\n")
+    with pytest.raises(InputError, match=rf"site.yaml:2:7: .*this value is no {kind}"):
+        load.load([path])
+
+
+def test_devices_and_pipes_are_not_read_for_ever(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert load.load([tmp_path]) == load.load()
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="more than 4 MiB"):
+        load.load([tmp_path])
+
+
+def test_a_rule_cannot_loop_for_ever(tmp_path: Path) -> None:
+    depth = 8
+    loops = "".join(f"[1,2,3].all(x{n}, " for n in range(depth)) + "true" + ")" * depth
+    path = tmp_path / "site.yaml"
+    path.write_text(f"- id: SITE001\n  name: x\n  subject: node\n  when: {loops}\n")
+    with pytest.raises(InputError):
+        load.load([path])
+    with pytest.raises(cel.Fault, match="more than 3 loops"):
+        cel.compile_condition(loops)

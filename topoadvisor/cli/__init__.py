@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -17,6 +17,8 @@ from topoadvisor.errors import TopoAdvisorError
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
+_LONGEST = 2000
+"""Letters of an error that are shown."""
 
 
 class _Interrupted(Exception):
@@ -81,10 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal or pipe that cannot show an arrow gets a question mark, not an error.
-            stream.reconfigure(errors="replace")
+    _open_streams()
     if not app.registered_commands:
         _register()
     try:
@@ -101,17 +100,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except (_ReaderLeft, BrokenPipeError):
         # What the reader wanted it has. Keep Python quiet when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except OSError as error:
         if debug:
             raise
-        subject = f"{error.filename}: " if error.filename else ""
-        complain(f"{subject}{error.strerror or error}")
+        subject = error.filename or "the output cannot be written"
+        complain(f"{subject}: {error.strerror or error}")
+        _drop_output()
         return 2
     except Exception as error:
+        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            # Libraries that load compiled parts turn a Ctrl-C into an error of their own.
+            complain("interrupted")
+            return INTERRUPTED
         if debug:
             raise
+        if "_TOPOADVISOR_COMPLETE" in os.environ:
+            complain("completion was asked for, but not by a shell")
+            return 2
         complain(
             f"internal error: {type(error).__name__}: {error}",
             "This is a fault in topoadvisor. Please report it with the output of the same command with --debug.",
@@ -120,15 +127,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _open_streams() -> None:
+    """Make the standard streams usable: one that was closed (`>&-`) exists, and none fails over a letter.
+
+    A file opened later must not become standard output by taking the number of a closed one.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Reading finds nothing, complaints vanish, and a product that has nowhere to go is an error.
+            opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            stream = open(number, mode, closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+        if mode == "w" and isinstance(stream, io.TextIOWrapper):
+            # A terminal or pipe that cannot show an arrow gets a question mark, not an error.
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Forget what could not be written, or Python complains about it once more at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def complain(message: str, hint: str | None = None) -> None:
-    """One sentence on stderr, and below it what to try."""
-    print(f"topoadvisor: {message}", file=sys.stderr)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+    """One sentence on stderr, and below it what to try. A stderr that takes nothing changes no exit code."""
+    with contextlib.suppress(OSError):
+        print(f"topoadvisor: {_readable(message)}", file=sys.stderr)
+        if hint:
+            print(f"hint: {_readable(hint)}", file=sys.stderr)
 
 
-def entry_point() -> NoReturn:
-    """The console script."""
-    # A short run frees almost nothing in cycles; scanning for them costs a tenth of the start-up.
-    gc.set_threshold(100_000)
-    sys.exit(main())
+def _readable(text: str) -> str:
+    """A sentence that quotes foreign text: on one line, of bounded length, and without what a terminal acts on."""
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:_LONGEST])
+    return shown if len(text) <= _LONGEST else f"{shown}…"

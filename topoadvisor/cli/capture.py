@@ -30,10 +30,10 @@ def capture(
 
     Changes nothing on the machine and needs no root user.
     """
-    from topoadvisor.cli.common import emit_text
+    from topoadvisor.cli.common import emit_json
     from topoadvisor.collect import capture_live
     from topoadvisor.errors import InputError, NothingDetermined
-    from topoadvisor.snapshot import encode
+    from topoadvisor.snapshot import document
 
     if not root.is_dir():
         raise InputError(f"{root} is no directory", hint="--root takes the mount point of another root file system.")
@@ -48,7 +48,7 @@ def capture(
         from topoadvisor.redact import redact as without_names
 
         snapshot = without_names(snapshot)
-    emit_text(encode(snapshot).decode(), output)
+    emit_json(document(snapshot), output)
     if to_file:
         print(_summary(snapshot), file=sys.stderr)
     if not _shows_gpu(snapshot):

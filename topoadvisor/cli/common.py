@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -84,6 +84,22 @@ def emit_text(text: str, output: Path | None = None) -> None:
         sys.stdout.write(_UNSAFE.sub("?", text))
         sys.stdout.flush()
         return
+    from topoadvisor.errors import InputError
     from topoadvisor.files import write_atomically
 
-    write_atomically(output, text)
+    try:
+        write_atomically(output, text)
+    except OSError as error:
+        raise InputError(
+            f"this file cannot be written: {error.strerror or error}",
+            file=str(output),
+            hint="Name a file in a folder that exists and that you may write to.",
+        ) from None
+
+
+def emit_json(document: Any, output: Path | None = None) -> None:
+    """Write a document as indented JSON to stdout, or to a file in one step."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    emit_text(_UNSAFE.sub(lambda letter: f"\\u{ord(letter[0]):04x}", text) + "\n", output)

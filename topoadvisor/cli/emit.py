@@ -136,6 +136,8 @@ def _deliver(path: Path, before: str | None, after: str, *, diff: bool) -> None:
     """Show the change, on stdout when it is what was asked for, and write it unless it was."""
     from topoadvisor.emit import target
 
+    if not diff:
+        target.check(path)
     change = target.difference(before, after, path)
     if diff:
         emit_text(change)

@@ -11,6 +11,7 @@ from topoadvisor.cli.common import (
     AssumeOption,
     FormatOption,
     SourceArgument,
+    emit_json,
     emit_text,
     load_snapshot,
 )
@@ -36,8 +37,6 @@ def facts(
     snapshot = load_snapshot(source, assume, assume_file)
     rows = fact_list.select(gather(snapshot, graph.build(snapshot)), prefix)
     if format == "json":
-        import msgspec
-
-        emit_text(msgspec.json.format(msgspec.json.encode(fact_list.document(rows)), indent=1).decode() + "\n")
+        emit_json(fact_list.document(rows))
     else:
         emit_text(fact_list.table(rows))

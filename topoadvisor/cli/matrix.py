@@ -5,6 +5,7 @@ from topoadvisor.cli.common import (
     AssumeOption,
     FormatOption,
     SourceArgument,
+    emit_json,
     emit_text,
     load_snapshot,
 )
@@ -20,8 +21,6 @@ def matrix(
 
     The text can be read back: `topoadvisor matrix X | topoadvisor matrix -` changes nothing.
     """
-    import json
-
     from topoadvisor.render import matrix as render
     from topoadvisor.topology import graph
     from topoadvisor.topology import matrix as pairs
@@ -29,6 +28,6 @@ def matrix(
     snapshot = load_snapshot(source, assume, assume_file)
     matrices = pairs.of(snapshot, graph.build(snapshot))
     if format == "json":
-        emit_text(json.dumps(render.document(matrices), indent=1) + "\n")
+        emit_json(render.document(matrices))
     else:
         emit_text(render.text(matrices))

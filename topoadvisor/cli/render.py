@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from topoadvisor.render.schematic import Schematic
 
 Format = Literal["text", "dot", "svg", "png", "pdf"]
-_SUFFIXES: dict[str, Format] = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"}
-_OTHER_PICTURES = frozenset({".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ps", ".eps", ".html"})
+_SUFFIXES: dict[str, Format] = {
+    **{".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"},
+    **{".txt": "text", "": "text"},
+}
 
 
 def render(
@@ -71,12 +73,14 @@ def render(
 def _format_of(output: Path | None) -> Format:
     from topoadvisor.errors import InputError
 
-    suffix = output.suffix.lower() if output is not None else ""
-    if suffix in _OTHER_PICTURES:
+    _, dot, ending = output.name.rpartition(".") if output is not None else ("", "", "")
+    suffix = dot + ending.lower() if dot else ""
+    if suffix not in _SUFFIXES:
         raise InputError(
-            f"cannot write the format {suffix[1:]}", hint="Use .svg, .png, .pdf, .dot or .txt, or --format."
+            f"there is no telling from {suffix[:20]} what to draw",
+            hint="Use .svg, .png, .pdf, .dot or .txt, or --format.",
         )
-    return _SUFFIXES.get(suffix, "text")
+    return _SUFFIXES[suffix]
 
 
 def _rendered(schematic: Schematic, wanted: Format) -> bytes:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_text
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, check or explain the rules.")
 
@@ -25,9 +25,7 @@ def list_(rules: RulesOption = None, format: FormatOption = "text") -> None:
 
     found = load.load(rules or [])
     if format == "json":
-        import msgspec
-
-        emit_text(msgspec.json.format(msgspec.json.encode({"rules": found}), indent=1).decode() + "\n")
+        emit_json({"rules": found})
         return
     from topoadvisor.rules import describe
 

@@ -13,6 +13,7 @@ from topoadvisor.cli.common import (
     FormatOption,
     RulesOption,
     SourceArgument,
+    emit_json,
     emit_text,
     load_snapshot,
     use_color,
@@ -52,9 +53,7 @@ def scan(
         )
     analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview)
     if output_format == "json":
-        import msgspec
-
-        emit_text(msgspec.json.format(msgspec.json.encode(analysis.advice), indent=2).decode() + "\n")
+        emit_json(analysis.advice)
     else:
         from topoadvisor.render import scan_text
         from topoadvisor.topology import matrix

@@ -9,17 +9,28 @@ from typing import Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_text
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text
 
+_LONGEST_DEADLINE = 86_400
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,12})([KMG]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
     size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
     if not 4096 <= size <= 1 << 40:
         raise typer.BadParameter(f"{text!r} is no size from 4K to 1024G; write 512M or 1G, in powers of 1024")
     return size
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 1 <= seconds <= _LONGEST_DEADLINE:  # nan is neither
+        raise typer.BadParameter(f"{text!r} is no number of seconds from 1 to {_LONGEST_DEADLINE}")
+    return seconds
 
 
 def verify(
@@ -28,8 +39,8 @@ def verify(
     ] = "512M",  # type: ignore[assignment]  # typer parses the default too
     repeats: Annotated[int, typer.Option("--repeats", min=5, max=1000, help="Timed and checked batches.")] = 7,
     deadline: Annotated[
-        float, typer.Option("--deadline", min=1, metavar="SECONDS", help="For one direction of one pair.")
-    ] = 60,
+        float, typer.Option("--deadline", parser=_seconds, metavar="SECONDS", help="For one direction of one pair.")
+    ] = "60",  # type: ignore[assignment]  # typer parses the default too
     save: Annotated[
         Path | None,
         typer.Option(
@@ -65,7 +76,10 @@ def verify(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         progress=_progress,
     )
-    emit_text(report.to_json(found) if format == "json" else report.to_text(found))
+    if format == "json":
+        emit_json(report.document(found))
+    else:
+        emit_text(report.to_text(found))
     if save and found.measurements:
         snapshot.save(run.with_measurements(base, found.measurements), save)
     if found.exit_code:

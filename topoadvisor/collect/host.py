@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from topoadvisor.collect.world import Files, World
+from topoadvisor.numbers import whole
 from topoadvisor.snapshot import Cpu, Driver, Host
 
 _DMI_NAMES: Final = (
@@ -53,7 +54,7 @@ _UNIT_FOLDERS: Final = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/
 _SYSTEMCTL_DEADLINE_S: Final = 5.0
 _ROUTE_UP: Final = 0x1
 _DEFAULT_ROUTE: Final = re.compile(
-    r"^(\S+)\s+00000000\s+[0-9A-F]+\s+([0-9A-F]+)\s+\d+\s+\d+\s+(\d+)\s+00000000\b", re.MULTILINE
+    r"^(\S+)\s+00000000\s+[0-9A-F]+\s+([0-9A-F]{1,16})\s+[0-9]+\s+[0-9]+\s+([0-9]{1,18})\s+00000000\b", re.MULTILINE
 )
 """Interface, flags and metric of a route to 0.0.0.0/0 in /proc/net/route."""
 _CPUINFO_HEAD: Final = 1 << 14
@@ -73,7 +74,7 @@ def read_driver(files: Files) -> Driver:
     """Version and flavour of the loaded kernel driver."""
     text = files.text("/proc/driver/nvidia/version", 4096)
     banner = text.splitlines()[0] if text else None
-    version = re.search(r"\b\d{3,4}\.\d+(?:\.\d+)?\b", banner or "")
+    version = re.search(r"\b[0-9]{3,4}\.[0-9]+(?:\.[0-9]+)?\b", banner or "")
     flavour: Any = None
     if banner is not None:
         flavour = "open" if "Open Kernel Module" in banner else "proprietary"
@@ -133,8 +134,9 @@ def _read_limits(files: Files) -> dict[str, int]:
     limits = {}
     for line in (files.text("/proc/self/limits") or "").splitlines():
         columns = re.split(r"\s{2,}", line.strip())
-        if len(columns) >= 3 and (columns[1].isdigit() or columns[1] == "unlimited"):
-            limits[columns[0]] = -1 if columns[1] == "unlimited" else int(columns[1])
+        limit = -1 if columns[1:2] == ["unlimited"] else whole(columns[1]) if len(columns) >= 3 else None
+        if limit is not None:
+            limits[columns[0]] = limit
     return limits
 
 
@@ -230,7 +232,7 @@ def _expand(ranges: str | None) -> set[int]:
     """`0-2,8` → {0, 1, 2, 8}."""
     numbers: set[int] = set()
     for part in (ranges or "").split(","):
-        if match := re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip()):
+        if match := re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip()):
             numbers.update(range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1))
     return numbers
 

@@ -11,11 +11,11 @@ from topoadvisor.collect.world import Files, World, printable
 from topoadvisor.nccl import versions
 from topoadvisor.snapshot import NcclLibrary
 
-_LIBRARY: Final = re.compile(r"libnccl\.so(?:\.\d+)*")
-_CACHED: Final = re.compile(rb"(/[^\0]{1,4096}/)libnccl\.so[.\d]*(?=\0)")
-_FULL_VERSION: Final = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+)$")
-_VERSION_TEXT: Final = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
-_PACKAGE: Final = re.compile(r"nvidia_nccl_cu\d+-(\d+\.\d+\.\d+)[^-]*\.dist-info")
+_LIBRARY: Final = re.compile(r"libnccl\.so(?:\.[0-9]+)*")
+_CACHED: Final = re.compile(rb"(/[^\0]{1,4096}/)libnccl\.so[.0-9]*(?=\0)")
+_FULL_VERSION: Final = re.compile(r"libnccl\.so\.([0-9]+\.[0-9]+\.[0-9]+)$")
+_VERSION_TEXT: Final = re.compile(rb"NCCL version ([0-9]+\.[0-9]+\.[0-9]+)")
+_PACKAGE: Final = re.compile(r"nvidia_nccl_cu[0-9]+-([0-9]+\.[0-9]+\.[0-9]+)[^-]*\.dist-info")
 _SITE_PACKAGES: Final = (
     "/usr/local/lib/python3*/site-packages",
     "/usr/local/lib/python3*/dist-packages",

@@ -8,6 +8,7 @@ from typing import Final
 
 from topoadvisor import pci
 from topoadvisor.collect.world import Files
+from topoadvisor.numbers import natural, whole
 from topoadvisor.snapshot import IbPort, IommuGroup, Nic, NumaNode, PciDevice
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -98,7 +99,7 @@ def _normalized(address: str | None) -> str | None:
 
 def _speed(files: Files, path: str) -> float | None:
     """GT/s from `16.0 GT/s PCIe`; None for `Unknown`."""
-    match = re.match(r"(\d+(?:\.\d+)?) GT/s", files.text(path, 64) or "")
+    match = re.match(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) GT/s", files.text(path, 64) or "")
     return float(match.group(1)) if match else None
 
 
@@ -147,17 +148,17 @@ def _acs_redirect(config: bytes) -> bool | None:
 def read_numa(files: Files) -> list[NumaNode] | None:
     """Online NUMA nodes by id; None when the kernel shows none."""
     base = "/sys/devices/system/node"
-    ids = sorted(int(name[4:]) for name in files.names(base) or [] if re.fullmatch(r"node\d+", name))
+    ids = sorted(int(name[4:]) for name in files.names(base) or [] if re.fullmatch(r"node[0-9]{1,9}", name))
     nodes = []
     for node in ids:
-        memory = re.search(r"MemTotal:\s*(\d+) kB", files.text(f"{base}/node{node}/meminfo") or "")
+        memory = re.search(r"MemTotal:\s*([0-9]{1,18}) kB", files.text(f"{base}/node{node}/meminfo") or "")
         distances = files.text(f"{base}/node{node}/distance")
         nodes.append(
             NumaNode(
                 id=node,
                 cpus=files.text(f"{base}/node{node}/cpulist"),
                 memory_bytes=int(memory.group(1)) * 1024 if memory else None,
-                distances=[int(part) for part in distances.split() if part.isdigit()] if distances else None,
+                distances=_numbers(distances) if distances else None,
             )
         )
     return nodes or None
@@ -178,13 +179,12 @@ def read_iommu(files: Files) -> list[IommuGroup] | None:
                 for device in files.names(f"{base}/{name}/devices") or []
             ],
         )
-        for name in sorted(names, key=_natural)
+        for name in sorted(names, key=natural)
     ]
 
 
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Sort key in which `mlx5_2` stands before `mlx5_10`."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
+def _numbers(text: str) -> list[int]:
+    return [number for part in text.split() if (number := whole(part)) is not None]
 
 
 def read_nics(files: Files) -> list[Nic] | None:
@@ -196,12 +196,12 @@ def read_nics(files: Files) -> list[Nic] | None:
     # `bonding_masters` and the like are control files, not interfaces.
     waiting = [name for name in interfaces or [] if files.exists(f"/sys/class/net/{name}/ifindex")]
     nics = []
-    for device in sorted(devices or [], key=_natural):
+    for device in sorted(devices or [], key=natural):
         interface = _interface_of(files, device, waiting)
         if interface is not None:
             waiting.remove(interface)
         nics.append(_read_nic(files, device, interface))
-    return nics + [_read_nic(files, None, interface) for interface in sorted(waiting, key=_natural)]
+    return nics + [_read_nic(files, None, interface) for interface in sorted(waiting, key=natural)]
 
 
 def _interface_of(files: Files, device: str, candidates: list[str]) -> str | None:
@@ -213,7 +213,7 @@ def _interface_of(files: Files, device: str, candidates: list[str]) -> str | Non
     beside = [name for name in files.names(f"{base}/device/net") or [] if name in candidates]
     # A switch's representors of virtual functions (`pf0vf3`) share the PCI function with the uplink.
     uplinks = [name for name in beside if "vf" not in (files.text(f"/sys/class/net/{name}/phys_port_name", 64) or "")]
-    return min(uplinks or beside, key=_natural, default=None)
+    return min(uplinks or beside, key=natural, default=None)
 
 
 def _read_nic(files: Files, device: str | None, interface: str | None) -> Nic:
@@ -268,12 +268,12 @@ def _read_ports(files: Files, base: str) -> list[IbPort] | None:
     if names is None:
         return None
     ports = []
-    for name in sorted((name for name in names if name.isdigit()), key=int):
+    for number, name in sorted((number, name) for name in names if (number := whole(name)) is not None):
         folder = f"{base}/ports/{name}"
-        rate = re.match(r"(\d+(?:\.\d+)?) Gb/sec", files.text(f"{folder}/rate", 64) or "")
+        rate = re.match(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec", files.text(f"{folder}/rate", 64) or "")
         ports.append(
             IbPort(
-                port=int(name),
+                port=number,
                 state=_after_colon(files.text(f"{folder}/state", 64)),
                 physical_state=_after_colon(files.text(f"{folder}/phys_state", 64)),
                 rate_gbit=float(rate.group(1)) if rate else None,
@@ -296,7 +296,7 @@ def _gid_types(files: Files, folder: str) -> dict[str, str] | None:
         return None
     types: dict[str, str] = {}
     unused = 0
-    for name in sorted(names, key=_natural):
+    for name in sorted(names, key=natural):
         text = files.text(f"{folder}/gid_attrs/types/{name}", 64)
         if text:
             types[name], unused = text, 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 from pathlib import Path
+from typing import Final
 
 from topoadvisor.emit.blocks import lines_of
 from topoadvisor.errors import TopoAdvisorError
-from topoadvisor.files import write_atomically
+from topoadvisor.files import keep_copy, write_atomically
+
+MAX_BYTES: Final = 4 << 20
 
 
 def read(path: Path) -> str | None:
@@ -18,46 +20,47 @@ def read(path: Path) -> str | None:
     """
     try:
         if not path.exists():
+            if path.is_symlink():
+                path.stat()
             return None
         if not path.is_file():
             kind = "a directory" if path.is_dir() else "not a regular file"
             raise TopoAdvisorError(f"{path} is {kind}", hint="Name a file to write, such as /etc/nccl.conf.")
+        if path.stat().st_size > MAX_BYTES:
+            raise TopoAdvisorError(
+                f"{path} has more than {MAX_BYTES >> 20} MiB, too much for a configuration", hint="Is it another file?"
+            )
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError as error:
         raise TopoAdvisorError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def write(path: Path, text: str, *, before: str | None) -> Path | None:
-    """Write the file in one step, after keeping what it held before beside it; returns where that is kept.
-
-    Nothing is written when the text is the same. Raises TopoAdvisorError when the folder is missing or not writable.
-    """
-    if text == before:
-        return None
+def check(path: Path) -> None:
+    """Raises TopoAdvisorError when the folder is missing."""
     if not path.parent.is_dir():
         raise TopoAdvisorError(
             f"{path} cannot be written: the folder {path.parent} does not exist",
             hint="Create the folder first, or name another file.",
         )
-    backup = _free_name(path)
+
+
+def write(path: Path, text: str, *, before: str | None) -> Path | None:
+    """Write the file in one step, after keeping what it held before beside it; returns where that is kept.
+
+    Nothing is written when the text is the same. Raises TopoAdvisorError when it cannot be written.
+    """
+    if text == before:
+        return None
+    check(path)
     try:
-        if before is not None:
-            write_atomically(backup, _encoded(before))
-            backup.chmod(path.stat().st_mode & 0o7777)
+        backup = None if before is None else keep_copy(path, _encoded(before))
         write_atomically(path, _encoded(text))
     except OSError as error:
         raise TopoAdvisorError(
             f"{path} cannot be written: {error.strerror or error}",
             hint="Run this as a user who may write there, or write to another file and copy it.",
         ) from None
-    return None if before is None else backup
-
-
-def _free_name(path: Path) -> Path:
-    """Where to keep what the file holds: earlier backups stay."""
-    first = path.with_name(f"{path.name}.topoadvisor.bak")
-    numbered = (path.with_name(f"{first.name}.{number}") for number in itertools.count(1))
-    return next(name for name in itertools.chain([first], numbered) if not name.exists())
+    return backup
 
 
 def difference(before: str | None, after: str, path: Path) -> str:

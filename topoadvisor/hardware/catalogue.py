@@ -13,6 +13,7 @@ import msgspec
 
 from topoadvisor.hardware import tables
 from topoadvisor.hardware.tables import Family, Form, NvlinkKind, PeerCopy
+from topoadvisor.numbers import whole
 
 
 class GpuModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +214,7 @@ def _band(theoretical: float, share: float, bi_over_uni: float | None, what: str
 
 
 def _nvlinks(link_class: str) -> int:
-    return int(link_class[2:]) if re.fullmatch(r"NV\d+", link_class) else 0
+    return whole(link_class[2:]) or 0 if link_class.startswith("NV") else 0
 
 
 _VENDORS = {

@@ -34,8 +34,10 @@ MAX_DEPTH = 16
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\[[^\]=]{1,64}\])?(?:\.\w+)*")
 _INDEXED = re.compile(r"(?P<kind>\w+)\[(?P<which>[^\]]*)\]\.(?P<rest>.+)")
-_INTEGER = re.compile(r"[-+]?\d{1,18}|0x[0-9a-fA-F]{1,15}")
-_NUMBER = re.compile(r"[-+]?(?:\d{1,18}\.\d{0,18}|\.\d{1,18}|\d{1,18}(?:\.\d{0,18})?[eE][-+]?\d{1,3})")
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}")
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9]{1,18}\.[0-9]{0,18}|\.[0-9]{1,18}|[0-9]{1,18}(?:\.[0-9]{0,18})?[eE][-+]?[0-9]{1,3})"
+)
 _HINT = "Write it as FACT=VALUE, for example cpu.vendor=AMD; `topoadvisor facts` lists every fact."
 
 _VENDORS = {
@@ -74,6 +76,8 @@ def gather(texts: list[str], file: Path | None) -> list[Assumption]:
             raise InputError(f"--assume {text[:80]!r} is not FACT=VALUE", hint=_HINT)
         if not value.strip() and not name.startswith("env."):
             raise InputError(f"--assume {text[:80]!r} gives no value", hint=_HINT)
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(f"--assume {text[:80]!r} holds bytes that are no UTF-8 text", hint=_HINT)
         facts[name] = Assumption(fact=name, value=_spelled(name, _from_text(name, value.strip())))
     return list(facts.values())
 
@@ -113,7 +117,7 @@ def _from_file(file: Path) -> Iterator[tuple[str, Any, int]]:
     if len(data) > MAX_FILE:
         raise InputError("this file is too long for a mapping of facts", file=str(file), hint=_FILE_HINT)
     try:
-        node = yaml.compose(data.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+        node = yaml.compose(data.decode("utf-8-sig"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "it is not UTF-8 text, or nested too deeply"
@@ -126,7 +130,7 @@ def _from_file(file: Path) -> Iterator[tuple[str, Any, int]]:
         ) from None
     if node is None:
         return
-    for count, entry in enumerate(_flatten(node, "", str(file), 0)):
+    for count, entry in enumerate(_flatten(node, "", str(file), 0, set())):
         if count >= MAX_FACTS:
             raise InputError(f"this file has more than {MAX_FACTS} facts", file=str(file), hint=_FILE_HINT)
         yield entry
@@ -135,19 +139,23 @@ def _from_file(file: Path) -> Iterator[tuple[str, Any, int]]:
 _FILE_HINT = "Write one `fact: value` a line, for example `cpu.vendor: AMD`."
 
 
-def _flatten(node: yaml.Node, prefix: str, file: str, depth: int) -> Iterator[tuple[str, Any, int]]:
+def _flatten(node: yaml.Node, prefix: str, file: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any, int]]:
     line, column = node.start_mark.line + 1, node.start_mark.column + 1
 
     def wrong(message: str) -> InputError:
         return InputError(message, file=file, line=line, column=column, hint=_FILE_HINT)
 
+    if isinstance(node, yaml.CollectionNode):
+        if id(node) in seen:  # mappings that name each other could be walked for ever
+            raise wrong("aliases are not taken here")
+        seen.add(id(node))
     if isinstance(node, yaml.MappingNode) and depth < MAX_DEPTH:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or not _NAME.fullmatch(prefix + key.value):
                 line, column = key.start_mark.line + 1, key.start_mark.column + 1
                 raise wrong(f"{str(key.value)[:60]!r} is no name of a fact")
             last = isinstance(value, yaml.ScalarNode | yaml.SequenceNode)
-            yield from _flatten(value, prefix + key.value + ("" if last else "."), file, depth + 1)
+            yield from _flatten(value, prefix + key.value + ("" if last else "."), file, depth + 1, seen)
     elif not prefix or isinstance(node, yaml.MappingNode):
         raise wrong("this is no mapping of facts")
     elif isinstance(node, yaml.SequenceNode):
@@ -161,7 +169,7 @@ def _flatten(node: yaml.Node, prefix: str, file: str, depth: int) -> Iterator[tu
 
 
 def _node_value(name: str, node: yaml.ScalarNode) -> Any:
-    quoted = node.style is not None
+    quoted = bool(node.style)
     return node.value if quoted or _is_text(name) else _scalar(node.value)
 
 
@@ -260,45 +268,41 @@ def _apply_to_settings(snapshot: Snapshot, name: str, value: str) -> Snapshot:
     return msgspec.structs.replace(snapshot, settings=[Setting(name=name, value=value, origin=ORIGIN), *others])
 
 
-def _wrong_type(assumption: Assumption, wanted: str) -> InputError:
-    return InputError(f"the assumed fact `{assumption.fact}` is {wanted}, not {assumption.value!r}", hint=_HINT)
-
-
 def _text(assumption: Assumption) -> str:
     value = assumption.value
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise _wrong_type(assumption, "a text")
+    raise assumption.refused("is a text", _HINT)
 
 
 def _integer(assumption: Assumption) -> int:
     value = _scalar(assumption.value) if isinstance(assumption.value, str) else assumption.value
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise _wrong_type(assumption, "a whole number")
+    raise assumption.refused("is a whole number", _HINT)
 
 
 def _number(assumption: Assumption) -> float:
     value = _scalar(assumption.value) if isinstance(assumption.value, str) else assumption.value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    raise _wrong_type(assumption, "a number")
+    raise assumption.refused("is a number", _HINT)
 
 
 def _bool(assumption: Assumption) -> bool:
     value = _scalar(assumption.value) if isinstance(assumption.value, str) else assumption.value
     if isinstance(value, bool):
         return value
-    raise _wrong_type(assumption, "true or false")
+    raise assumption.refused("is true or false", _HINT)
 
 
 def _one_of(*words: str) -> Callable[[Assumption], str]:
     def convert(assumption: Assumption) -> str:
         if assumption.value in words:
             return str(assumption.value)
-        raise _wrong_type(assumption, f"one of {', '.join(words)}")
+        raise assumption.refused(f"is one of {', '.join(words)}", _HINT)
 
     return convert
 

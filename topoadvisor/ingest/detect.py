@@ -40,11 +40,11 @@ _ROOTS: Final = {
     "nvidia_smi_log": ("the XML of `nvidia-smi -q -x`", "Give the text of `nvidia-smi topo -m` from the same machine."),
 }
 _OTHERS: Final = (
-    (re.compile(r"^\s*Link \d+: ", re.M), "the link states of `nvidia-smi nvlink`"),
+    (re.compile(r"^[ \t]*Link [0-9]{1,3}: ", re.M), "the link states of `nvidia-smi nvlink`"),
     (re.compile(r"NCCL (?:INFO|WARN) "), "a log of NCCL"),
-    (re.compile(r"NVIDIA-SMI \d"), "the summary of `nvidia-smi`"),
-    (re.compile(r"=+NVSMI LOG=+"), "the report of `nvidia-smi -q`"),
-    (re.compile(r"^[0-9a-f:]{5,12}\.\d .*(?:controller|bridge)", re.M | re.I), "a list of PCI devices"),
+    (re.compile(r"NVIDIA-SMI [0-9]"), "the summary of `nvidia-smi`"),
+    (re.compile(r"=NVSMI LOG="), "the report of `nvidia-smi -q`"),
+    (re.compile(r"^[0-9a-f:]{5,12}\.[0-9] .*(?:controller|bridge)", re.M | re.I), "a list of PCI devices"),
 )
 _CONTROL: Final = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
 _LOOK: Final = 1 << 16
@@ -105,6 +105,10 @@ def _fixture(name: str) -> Snapshot:
 
 def from_bytes(data: bytes, *, file: str) -> Snapshot:
     """Recognise what `data` is by its content and read it. Raises InputError as `read` does."""
+    return snapshot.check_size(_recognised(data, file), file=file)
+
+
+def _recognised(data: bytes, file: str) -> Snapshot:
     if len(data) > MAX_BYTES:
         raise InputError(f"this is more than {MAX_BYTES >> 20} MiB", file=file, hint=_KINDS)
     if not data.strip():

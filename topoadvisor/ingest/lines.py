@@ -16,8 +16,8 @@ MAX_LITERAL = 2000
 _TERMINAL = r"""
     \x1b\[[0-?]*[ -/]*[@-~]                            # colour, underline, cursor
   | \x1b\][^\x07\x1b]*(?:\x07|\x1b\\)                  # window title, hyperlink
-  | (?:\^\[|\\x1b|\\e|\\033|\\u001b|\u241b)\[[\d;]*m   # the same after a trip through cat -v, JSON or C
-  | \[\d{0,3}(?:;\d{1,3})*[mK]                         # the same when only the ESC was lost
+  | (?:\^\[|\\x1b|\\e|\\033|\\u001b|\u241b)\[[0-9;]*m   # the same after a trip through cat -v, JSON or C
+  | \[[0-9]{0,3}(?:;[0-9]{1,3})*[mK]                         # the same when only the ESC was lost
   | [\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2060\ufeff]
 """
 _SUSPECT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\\^\[&\u241b\xa0\u2000-\u200f\u202f\u2060\u3000\ufeff]")
@@ -25,7 +25,8 @@ _NOISE = re.compile(rf"(?P<space>&nbsp;|[\xa0\u2000-\u200a\u202f\u3000])|(?P<tab
 _HEADER_START = re.compile(r"(?<!\w)GPU0\s(?!\s*X\s)")
 _FIRST_ROW = re.compile(r"(?<!\w)GPU0\s{1,8}X\s")
 _ROW_START = re.compile(
-    r"(?<!\w)(?:(?:GPU|NIC)\d{1,3}|mlx\d+_\w{1,20})\s{1,8}(?=(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC)\s)|(?:NIC )?Legend:"
+    r"(?<!\w)(?:(?:GPU|NIC)[0-9]{1,3}|mlx[0-9]+_\w{1,20})\s{1,8}(?=(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)"
+    r"|(?:NIC )?Legend:"
 )
 
 

@@ -49,7 +49,7 @@ _VENDORS = {
     "Shanghai": "Zhaoxin",
 }
 _INTEGER = re.compile(r"-?[0-9]{1,18}|0[xX][0-9a-fA-F]{1,16}")
-_SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*GT/s")
+_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*GT/s")
 
 
 @dataclass

@@ -17,10 +17,10 @@ P2P_STATUSES = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
 _LETTERS: dict[str, P2pKind] = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "pci"}
 _COMMAND = re.compile(r"-p2p[\s=]+[\"']?(?P<letters>[rwnap]{1,5})\b", re.I)
 
-_GPU = re.compile(r"\bGPU (?P<index>\d{1,4}): (?P<name>[^(\n]{1,80}?) *(?:\(UUID: *(?P<uuid>[^)\s]{1,80})\))?\s*$")
-_PRODUCT = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|[ABHLPTV]\d{1,3}\b")
+_GPU = re.compile(r"\bGPU (?P<index>[0-9]{1,4}): (?P<name>[^(\n]{1,80}?) *(?:\(UUID: *(?P<uuid>[^)\s]{1,80})\))?\s*$")
+_PRODUCT = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|[ABHLPTV][0-9]{1,3}\b")
 _LINK = re.compile(
-    r"^\W*Link (?P<link>\d{1,3}): *(?:(?P<gbps>\d{1,4}(?:\.\d{1,6})?) *GB/s|(?P<off><?inactive>?))", re.I
+    r"^\W*Link (?P<link>[0-9]{1,3}): *(?:(?P<gbps>[0-9]{1,4}(?:\.[0-9]{1,6})?) *GB/s|(?P<off><?inactive>?))", re.I
 )
 _NO_LINKS = re.compile(r"all links are inactive", re.I)
 

@@ -31,24 +31,24 @@ ELLIPSIS = ("...", "..", "…", "[...]", "[…]")
 UNKNOWN = "?"
 """A cell that says of itself that it is not known (what `matrix` prints); not damage."""
 
-_WORD = r"X|NV\d{1,3}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U"
+_WORD = r"X|NV[0-9]{1,3}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U"
 _RELATION = re.compile(_WORD)
 _GLUED = re.compile(rf"(?:{_WORD})+")
-_DEVICE = r"(?:GPU|NIC|NVMe)\d{1,4}"
-_LABEL = re.compile(rf"(?:^|[^A-Za-z0-9_.])({_DEVICE}|mlx\d+_\w+):?$")
-_FIRST = re.compile(r"(?<![A-Za-z0-9_])(?:GPU|NVMe)\d{1,4}")
-_GLUED_LABEL = re.compile(rf"({_DEVICE}|mlx\d+_\d)((?:{_WORD})+)$")
+_DEVICE = r"(?:GPU|NIC|NVMe)[0-9]{1,4}"
+_LABEL = re.compile(rf"(?:^|[^A-Za-z0-9_.])({_DEVICE}|mlx[0-9]+_\w+):?$")
+_FIRST = re.compile(r"(?<![A-Za-z0-9_])(?:GPU|NVMe)[0-9]{1,4}")
+_GLUED_LABEL = re.compile(rf"({_DEVICE}|mlx[0-9]+_[0-9])((?:{_WORD})+)$")
 _WORDS = re.compile(r"\S+")
-_IDENTIFIER = re.compile(r"[A-Za-z][\w.\-]*\d\w*")
+_IDENTIFIER = re.compile(r"[A-Za-z][\w.\-]*[0-9]\w*")
 _PROBE = re.compile(rf"{_DEVICE}|\b(?:{_WORD})\b|Affinity")
-_AFFINITY_CELL = re.compile(r"N/A|\d[\d,\-]*")
+_AFFINITY_CELL = re.compile(r"N/A|[0-9][0-9,\-]*")
 _HEADER = re.compile(
     rf"""(?P<cpu>CPU\s*Affinity | CPU\s*Aff\w*\.?(?!\w) | CPU(?![\w/]))
       | (?P<gpunuma>GPU\s*NUMA\s*ID | GPU\s*NUMA(?!\w))
       | (?P<numa>NUMA\s*Affinity | NUMA\s*(?:Aff\w*\.?|Node)(?!\w) | NUMA(?!\w))
       | (?P<device>{_DEVICE})
       | (?P<elided>\[?(?:\.{{2,3}}|…)\]?)
-      | (?P<word>[^\s|]+?(?=$|[\s|]|{_DEVICE}|mlx\d|CPU\s*Aff|NUMA\s*Aff|GPU\s*NUMA))""",
+      | (?P<word>[^\s|]+?(?=$|[\s|]|{_DEVICE}|mlx[0-9]|CPU\s*Aff|NUMA\s*Aff|GPU\s*NUMA))""",
     re.X,
 )
 _PREFIX_TOKENS = 12
@@ -118,8 +118,8 @@ def is_relation(text: str) -> bool:
 
 def is_device(name: str) -> bool:
     """Could name a device: `GPU0`, `NIC10`, `NVMe0`, or an RDMA device such as `mlx5_0`; not a damaged one of those."""
-    if re.search(r"GPU|NIC\d|NVMe|mlx\d", name):
-        return re.fullmatch(rf"{_DEVICE}|mlx\d+_\w+", name) is not None
+    if re.search(r"GPU|NIC[0-9]|NVMe|mlx[0-9]", name):
+        return re.fullmatch(rf"{_DEVICE}|mlx[0-9]+_\w+", name) is not None
     return _IDENTIFIER.fullmatch(name) is not None and not is_relation(name)
 
 

@@ -16,13 +16,14 @@ import msgspec
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import affinity, cells, nvidia_smi_text, tables
 from topoadvisor.ingest.lines import Line, read_lines
+from topoadvisor.numbers import whole
 from topoadvisor.snapshot import DamagedCell, Gpu, Matrix, Nic, P2p, RawText, Snapshot, Source
 
 MAX_TEXT = 8 << 20
 HINT = "Paste the output of `nvidia-smi topo -m`, with its header line."
 
-_LINK = re.compile(r"NV\d+|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
-_LEGEND = re.compile(r"(?<!\w)((?:NIC|NVMe)\d{1,4})\s{0,8}(?::|=|->|→)\s{0,8}([A-Za-z][\w.\-]*)")
+_LINK = re.compile(r"NV[0-9]{1,4}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
+_LEGEND = re.compile(r"(?<!\w)((?:NIC|NVMe)[0-9]{1,4})\s{0,8}(?::|=|->|→)\s{0,8}([A-Za-z][\w.\-]*)")
 _LEGEND_LINE = re.compile(rf"^[^A-Za-z]{{0,12}}{_LEGEND.pattern}|{_LEGEND.pattern}[\s\"',;|]*$")
 
 
@@ -252,16 +253,12 @@ def _gpus(matrix: Matrix, blocks: dict[int, nvidia_smi_text.GpuBlock]) -> list[G
                 index=index,
                 name=block.name if block else None,
                 cpu_affinity=affinity_text if affinity_text != "N/A" else None,
-                numa_node=_number(matrix.numa_affinity.get(label)),
-                memory_numa_node=_number(matrix.gpu_numa_id.get(label)),
+                numa_node=whole(matrix.numa_affinity.get(label)),
+                memory_numa_node=whole(matrix.gpu_numa_id.get(label)),
                 nvlinks=list(block.links) if block and block.links is not None else None,
             )
         )
     return gpus
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"\d{1,6}", text) else None
 
 
 def _p2p(reading: _Reading, first: Matrix) -> tuple[list[P2p] | None, list[str]]:

@@ -6,8 +6,8 @@ import operator
 import re
 from collections.abc import Callable
 
-_DOTTED = re.compile(r"\s*v?(\d+(?:\.\d+)*)", re.A)
-_CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(v?\d+(?:\.\d+)*)\s*", re.A)
+_DOTTED = re.compile(r"\s*v?([0-9]{1,9}(?:\.[0-9]{1,9})*)")
+_CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(v?[0-9]{1,9}(?:\.[0-9]{1,9})*)\s*")
 _OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,

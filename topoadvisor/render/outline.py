@@ -13,6 +13,7 @@ import networkx as nx
 
 from topoadvisor.advice import SEVERITIES, Advice, Finding
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.numbers import natural
 from topoadvisor.render.lettering import clean
 from topoadvisor.render.schematic import Badge, Note, Part, Schematic, Uplink, Wire
 from topoadvisor.snapshot import Nic, PciDevice, Snapshot
@@ -231,15 +232,10 @@ class _Tree:
         return min(lanes, default=None)
 
 
-def _order(part: Part) -> tuple[float, tuple[Any, ...]]:
+def _order(part: Part) -> tuple[float, tuple[tuple[int, int, str], ...]]:
     """Lowest GPU index first, then what has no GPU, by address or name with numbers as numbers."""
     indexes = [int(below.id.removeprefix("gpu:")) for below in part.walk() if below.kind == "gpu"]
-    return min(indexes, default=inf), tuple(_numbers(part.id))
-
-
-def _numbers(name: str) -> Iterable[tuple[int, int, str]]:
-    for number, text in re.findall(r"(\d{1,18})|(\D+)", name):
-        yield (0, int(number), "") if number else (1, 0, text)
+    return min(indexes, default=inf), natural(part.id)
 
 
 def _nic_state(nic: Nic) -> str:
@@ -263,8 +259,8 @@ def _wires(topology: Topology, marks: Mapping[str, tuple[Badge, ...]]) -> tuple[
     doubted = {d.subject for d in topology.disagreements if d.quantity == "NVLinks"}
     to_fabric: Counter[str] = Counter()
     wires: list[Wire] = []
-    for a, b, edge in sorted(graph.edges(data=True), key=lambda e: sorted(e[:2], key=lambda n: tuple(_numbers(n)))):
-        first, second = sorted((a, b), key=lambda node: (kinds[node] != "gpu", tuple(_numbers(node))))
+    for a, b, edge in sorted(graph.edges(data=True), key=lambda e: sorted(e[:2], key=lambda n: natural(n))):
+        first, second = sorted((a, b), key=lambda node: (kinds[node] != "gpu", natural(node)))
         inferred = bool(edge["inferred"])
         match edge["kind"]:
             case "nvlink" if kinds[second] == "nvswitch":

@@ -10,7 +10,7 @@ from typing import Any
 from topoadvisor import pci
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.nccl import versions
-from topoadvisor.rules.vocabulary import TYPE_WORDS, VOCABULARY, FactType, kind_of, spec, suggestion
+from topoadvisor.rules.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, FactType, kind_of, spec, suggestion
 from topoadvisor.snapshot import Assumption
 
 _INDEXED = re.compile(r"(gpu|pair|nic|bridge)\[([^\]]+)\]\.(.+)")
@@ -54,7 +54,7 @@ class Assumed:
                 f"there is no fact `{assumption.fact}` to assume",
                 hint=suggestion(name, VOCABULARY) or "`topoadvisor facts` lists every fact.",
             )
-        value = _coerce(assumption.fact, found.type, assumption.value)
+        value = _coerce(assumption, name, found.type)
         if indexed:
             subject = _subject(indexed[1], indexed[2])
             self._texts[subject] = assumption.fact
@@ -65,7 +65,7 @@ class Assumed:
 
 def _subject(kind: str, which: str) -> str:
     if kind == "pair":
-        numbers = re.findall(r"\d+", which)
+        numbers = re.findall(r"[0-9]{1,9}", which)
         return "-".join(f"gpu:{number}" for number in sorted(numbers, key=int))
     if kind == "bridge":
         try:
@@ -75,14 +75,15 @@ def _subject(kind: str, which: str) -> str:
     return f"{kind}:{which.strip().removeprefix(f'{kind}:')}"
 
 
-def _coerce(name: str, wanted: FactType, value: Any) -> Any:
+def _coerce(assumption: Assumption, name: str, wanted: FactType) -> Any:
     """The value as the type of the fact. Raises TopoAdvisorError when it is of another type."""
+    value = assumption.value
     text = str(value).strip()
     match wanted:
         case "text" if name in _VERSIONS and not versions.is_version(text):
-            raise TopoAdvisorError(
-                f"the assumed fact `{name}` is a version, not {value!r}", hint=f"Write it as {name}=2.28.9."
-            )
+            raise assumption.refused("is a version", f"Write it as {name}=2.28.9.")
+        case "text" if name in FORMS and not re.fullmatch(FORMS[name], text):
+            raise assumption.refused(f"is one of {_words(FORMS[name])}", None)
         case "text" if isinstance(value, str | int | float):
             return text.lower() if isinstance(value, bool) else text
         case "texts":
@@ -90,14 +91,15 @@ def _coerce(name: str, wanted: FactType, value: Any) -> Any:
             return [part for part in (str(item).strip() for item in parts) if part]
         case "bool" if text.lower() in _TRUTH:
             return _TRUTH[text.lower()]
-        case "int" if re.fullmatch(r"[+-]?\d+", text):
+        case "int" if re.fullmatch(r"[+-]?[0-9]{1,18}", text):
             return int(text)
-        case "number" if re.fullmatch(r"[+-]?\d+(\.\d*)?", text):
+        case "number" if re.fullmatch(r"[+-]?[0-9]{1,18}(\.[0-9]{0,18})?", text):
             return float(text)
-    raise TopoAdvisorError(
-        f"the assumed fact `{name}` is {TYPE_WORDS[wanted]}, not {value!r}",
-        hint=f"Write it as {name}={_EXAMPLES[wanted]}.",
-    )
+    raise assumption.refused(f"is {TYPE_WORDS[wanted]}", f"Write it as {name}={_EXAMPLES[wanted]}.")
+
+
+def _words(form: str) -> str:
+    return ", ".join(word.partition("[")[0] + "#" * ("[" in word) for word in form.split("|") if word)
 
 
 _VERSIONS = ("nccl.version", "driver.version", "cuda.version")

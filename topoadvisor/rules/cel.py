@@ -46,6 +46,7 @@ BUILT_IN: Final = {
 """Functions and macros that a condition may call."""
 
 _MACROS = {"all", "exists", "exists_one", "map", "filter"}
+_MOST_LOOPS: Final = 3
 _KEYWORDS = {"true", "false", "null", "in"}
 _TOKEN = re.compile(
     r"""(?P<blank>\s+|//[^\n]*)
@@ -114,6 +115,8 @@ class Context:
 @lru_cache(maxsize=4096)
 def compile_condition(source: str) -> Expression:
     """Compile a condition. Raises Fault with the library's reading of the syntax error, on one line."""
+    if len(_loops(tokens(source))) > _MOST_LOOPS:
+        raise Fault(f"it has more than {_MOST_LOOPS} loops; one inside another can take for ever")
     try:
         program = _cel.compile(source)
     except ValueError as error:
@@ -147,7 +150,7 @@ def tokens(source: str) -> list[Token]:
 def _paths(source: str) -> Iterator[str]:
     """Dotted names that the expression reads, each once: no functions, no loop variables, nothing inside strings."""
     stream = tokens(source)
-    bound = _bound(stream)
+    bound = set(_loops(stream))
     seen: set[str] = set()
     position = 0
     while position < len(stream):
@@ -158,13 +161,14 @@ def _paths(source: str) -> Iterator[str]:
         position = max(end, position + 1)
 
 
-def _bound(stream: list[Token]) -> set[str]:
+def _loops(stream: list[Token]) -> list[str]:
+    """The variable of each loop."""
     texts = [token.text for token in stream]
-    return {
+    return [
         texts[at + 3]
         for at in range(len(texts) - 3)
         if texts[at] == "." and texts[at + 1] in _MACROS and texts[at + 2] == "("
-    }
+    ]
 
 
 def path_at(stream: list[Token], start: int) -> tuple[str, int]:

@@ -108,7 +108,7 @@ def _identity(scope: Scope, gpu: Gpu, sources: Sources) -> None:
     def from_catalogue(fact: str, value: Any | None) -> None:
         scope.read(fact, value, "catalogue", stranger)
 
-    if gpu.compute_capability and re.fullmatch(r"\d+\.\d+", gpu.compute_capability):
+    if gpu.compute_capability and re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", gpu.compute_capability):
         scope.read("gpu.compute_capability", float(gpu.compute_capability), origin, why)
     else:
         from_catalogue("gpu.compute_capability", float(model.compute_capability) if model else None)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from topoadvisor.numbers import natural
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import version_ge
 from topoadvisor.rules.scope import (
@@ -182,9 +183,7 @@ def _bootstrap(nics: Sequence[Nic], candidates: Fact) -> Fact:
 
 def _natural(names: Mapping[str, Scope]) -> list[str]:
     """Names in the order a person expects: mlx5_2 before mlx5_10."""
-    return sorted(
-        names, key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
-    )
+    return sorted(names, key=natural)
 
 
 def _efa(name: str, scope: Scope, origin: str) -> Fact:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from topoadvisor.hardware import catalogue
 from topoadvisor.nccl import model
 from topoadvisor.nccl.levels import NcclPath, parse_int
+from topoadvisor.numbers import whole
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import version_ge
 from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, any_of, blend, follow, none_of
@@ -358,10 +359,9 @@ def _measurements(runs: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
     by_pair: dict[Key, list[Measurement]] = {}
     for run in runs:
         ends = run.subject.replace("<>", ">").split(">")
-        numbers = [end.removeprefix("gpu:") for end in ends]
-        if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
-            a, b = sorted(int(number) for number in numbers)
-            by_pair.setdefault((a, b), []).append(run)
+        numbers = sorted(number for end in ends if (number := whole(end.removeprefix("gpu:"))) is not None)
+        if len(ends) == len(numbers) == 2:
+            by_pair.setdefault((numbers[0], numbers[1]), []).append(run)
     return by_pair
 
 

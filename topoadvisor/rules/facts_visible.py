@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
+from topoadvisor.numbers import whole
 from topoadvisor.rules.scope import Fact, Known, Scope, Unknown, blend, follow
 from topoadvisor.topology.links import PCIE_ORDER, nvlink_count
 
@@ -57,11 +58,11 @@ _DETAILS = ("gpus", "straddles", "groups", "alternative", "worst_class", "altern
 def indexes(text: str, count: int) -> list[int] | None:
     """The GPUs that a list of plain indexes selects; None for anything else. CUDA stops at the first bad one."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"\d+", part) for part in parts):
+    if not all(re.fullmatch(r"[0-9]+", part) for part in parts):
         return None
     chosen: list[int] = []
-    for index in map(int, parts):
-        if index >= count or index in chosen:
+    for index in map(whole, parts):
+        if index is None or index >= count or index in chosen:
             break
         chosen.append(index)
     return chosen or None

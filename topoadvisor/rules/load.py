@@ -19,9 +19,24 @@ from topoadvisor.rules.model import Entry, Reference, Rule, RuleText
 from topoadvisor.rules.vocabulary import KINDS, nearest, suggestion
 from topoadvisor.rules.wellformed import Place
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_BYTES: Final = 4 << 20
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Safe YAML whose every fault carries its line, also one in a value that is not what its tag says (`!!int x`)."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            kind = str(node.tag).rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"this value is no {kind}, which it would be in YAML; put a text in quotes", node.start_mark
+            ) from None
+
+
 _AT: Final = re.compile(r"(?P<what>.*?)(?: - at (?:key in )?`\$(?P<path>[^`]*)`)?", re.S)
-_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+_STEP: Final = re.compile(r"\.(\w+)|\[([0-9]+)\]")
 _WORDS: Final = (*KINDS, *get_args(Severity), *get_args(SettingClass), "stable", "preview", "safe", "manual")
 
 
@@ -41,7 +56,7 @@ def rule_files(directory: Path) -> list[RuleFile]:
     """The rule files of a directory by name, or the one file. Raises InputError when there is neither."""
     shipped = directory == files.shipped("rules")
     if directory.is_dir():
-        paths = sorted(path for path in directory.iterdir() if path.suffix in (".yaml", ".yml"))
+        paths = sorted(path for path in directory.iterdir() if path.suffix in (".yaml", ".yml") and not path.is_fifo())
         return [RuleFile(path, f"rules/{path.name}" if shipped else str(path)) for path in paths]
     if directory.exists():
         return [RuleFile(directory, str(directory))]
@@ -85,7 +100,11 @@ class RuleFile:
     @cached_property
     def _text(self) -> str:
         try:
-            return self._path.read_text(encoding="utf-8")
+            with self._path.open("rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise InputError(f"this is more than {MAX_BYTES >> 20} MiB, too much for rules", file=self.name)
+            return data.decode()
         except UnicodeDecodeError:
             raise InputError("this is no text, so it holds no rules", file=self.name) from None
         except OSError as error:
@@ -94,7 +113,7 @@ class RuleFile:
     def read(self) -> tuple[list[tuple[int, Rule]], list[InputError]]:
         """The rules without a fault, each with its position in the file, and the faults."""
         try:
-            documents = self._parse(_LOADER)
+            documents = self._parse()
         except InputError as fault:
             return [], [fault]
         found: list[tuple[int, Rule]] = []
@@ -106,9 +125,9 @@ class RuleFile:
                 found.append((number, msgspec.convert({**document, "file": self.name}, Rule)))
         return found, faults
 
-    def _parse(self, loader: Any) -> list[Any]:
+    def _parse(self) -> list[Any]:
         try:
-            documents = yaml.load(self._text, Loader=loader)
+            documents = yaml.load(self._text, Loader=_Loader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             raise InputError(
@@ -147,9 +166,9 @@ class RuleFile:
             key = unknown[1]
             allowed = [field.encode_name for field in msgspec.structs.fields(_level(place))]
             hint = suggestion(key, allowed) or f"The keys are {', '.join(allowed)}."
-            return self.fault(number, (*place, key), f"`{key}` is no key {_whose(place)}", hint)
+            return self.fault(number, (*place, key), f"`{key}` is no key of {_whose(place)}", hint)
         if lacking := re.search(r"missing required field `([^`]*)`", what):
-            return self.fault(number, place, f"`{lacking[1]}` is missing {_whose(place)}")
+            return self.fault(number, place, f"`{lacking[1]}` is missing: {_whose(place)} needs it")
         name = ".".join(str(step) for step in place)
         if choice := re.search(r"Invalid enum value '([^']*)'", what):
             close = nearest(choice[1], _WORDS)
@@ -164,7 +183,7 @@ class RuleFile:
     @cached_property
     def _tree(self) -> yaml.Node | None:
         try:
-            return yaml.compose(self._text, Loader=_LOADER)
+            return yaml.compose(self._text, Loader=_Loader)
         except (yaml.YAMLError, RecursionError):
             return None  # reading the rules says what is wrong
 
@@ -220,7 +239,14 @@ class RuleFile:
                 pending.extend(node.value)
 
 
-_KINDS: Final = {"int": "a number", "float": "a number", "bool": "a truth value", "null": "empty", "array": "a list"}
+_KINDS: Final = {
+    "int": "a number",
+    "float": "a number",
+    "bool": "a truth value",
+    "null": "empty",
+    "array": "a list",
+    "object": "a mapping",
+}
 _QUOTABLE: Final = ("int", "float", "bool", "date", "datetime")
 
 
@@ -236,8 +262,4 @@ def _level(place: Place) -> type[msgspec.Struct]:
 
 
 def _whose(place: Place) -> str:
-    return (
-        {"advice": "of a piece of advice", "references": "of a reference"}.get(str(place[0]), "")
-        if place
-        else "of a rule"
-    )
+    return {"advice": "a piece of advice", "references": "a reference"}.get(str(place[0]), "") if place else "a rule"

@@ -240,6 +240,26 @@ def _parse(table: str) -> dict[str, FactSpec]:
 VOCABULARY: Final[dict[str, FactSpec]] = _parse(_TABLE)
 """Every fact but `env.NAME`."""
 
+_PATHS: Final = "LOC|NVL|NVB|C2C|PIX|PXB|P2C|PXN|PHB|SYS|NET|DIS"
+_CLASSES: Final = "PIX|PXB|PHB|NODE|SYS"
+_ANSWERS: Final = "OK|CNS|GNS|TNS|NS|DR|U"
+FORMS: Final[dict[str, str]] = {
+    **dict.fromkeys(("nccl.default_p2p_level", "nccl.p2p_level", "pair.nccl_path"), _PATHS),
+    **dict.fromkeys(("p2p.worst_nccl_path", "p2p.worst_nvlinkless_path", "variable.level"), f"{_PATHS}|"),
+    **dict.fromkeys(("pair.pcie_class", "nic.nearest_class"), _CLASSES),
+    "pair.link_class": f"NV[0-9]{{1,3}}|C2C|{_CLASSES}",
+    **dict.fromkeys(("p2p.worst_class",), f"{_CLASSES}|"),
+    **dict.fromkeys(("visible.worst_class", "visible.alternative_worst_class"), f"NV[0-9]{{1,3}}|C2C|{_CLASSES}|"),
+    **dict.fromkeys(("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink"), _ANSWERS),
+    "pair.nccl.transport": "P2P|SHM|NET",
+    "driver.flavour": "open|proprietary",
+    "fabricmanager.state": "active|inactive|failed|not-installed",
+    "gpu.fabric.state": "not-supported|not-started|in-progress|completed",
+    "gpu.virtualization": "none|passthrough|vgpu|host-vgpu|host-vsga",
+    "pair.measured.outcome": "ok|wrong-data|timeout|crashed|error|skipped",
+}
+"""Facts that are one of a few words: the words as a regular expression. An empty word stands for nothing to say."""
+
 ROOTS: Final = frozenset(name.split(".", 1)[0] for name in VOCABULARY) | {"env"}
 
 

@@ -11,7 +11,7 @@ from topoadvisor.rules import cel
 from topoadvisor.rules.model import PLACEHOLDER, Entry, RuleText
 from topoadvisor.rules.vocabulary import KINDS, ROOTS, VOCABULARY, SubjectKind, kind_of, nearest, spec, suggestion
 
-_ID: Final = re.compile(r"(P2P|NVL|PCI|VM|NET|SYS|ENV|CLD|PLN|[A-Z]{2,8})\d{3}")
+_ID: Final = re.compile(r"(P2P|NVL|PCI|VM|NET|SYS|ENV|CLD|PLN|[A-Z]{2,8})[0-9]{3}")
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEASURED: Final = ".measured."

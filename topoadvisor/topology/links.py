@@ -23,7 +23,7 @@ class LinkClass(StrEnum):
 PCIE_ORDER = (LinkClass.PIX, LinkClass.PXB, LinkClass.PHB, LinkClass.NODE, LinkClass.SYS)
 """PCIe link classes, nearest first."""
 
-_NVLINK = re.compile(r"NV(\d+)")
+_NVLINK = re.compile(r"NV([0-9]{1,4})")
 
 
 def nvlink_count(link_class: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from topoadvisor.numbers import whole
 from topoadvisor.snapshot import Matrix, Snapshot
 from topoadvisor.topology.links import LinkClass, nvlink_count
 from topoadvisor.topology.model import Disagreement, Topology
@@ -75,7 +76,7 @@ def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], printed: Printed) -> di
     """Row label → node id."""
     nodes: dict[str, str] = {}
     for label in matrix.gpus:
-        if match := re.fullmatch(r"GPU(\d+)", label):
+        if match := re.fullmatch(r"GPU([0-9]{1,9})", label):
             nodes[label] = f"gpu:{int(match.group(1))}"
     for label in matrix.nics:
         name = matrix.nic_legend.get(label, label)
@@ -89,9 +90,9 @@ def _read_homes(matrix: Matrix, nodes: Mapping[str, str], printed: Printed) -> N
     """NUMA nodes of GPUs, else texts where they tell GPUs apart; one text for all may be a limit set on the process."""
     for label in matrix.gpus:
         text = matrix.numa_affinity.get(label) or ""
-        grace = (matrix.gpu_numa_id.get(label) or "").isdecimal()
+        grace = whole(matrix.gpu_numa_id.get(label)) is not None
         # Where GPU memory forms NUMA nodes, the list names the node with CPUs first and then those.
-        if match := re.match(r"(\d+)(,|$)" if grace else r"(\d+)$", text):
+        if match := re.match(r"([0-9]{1,9})(,|$)" if grace else r"([0-9]{1,9})$", text):
             printed.homes.setdefault(nodes[label], int(match.group(1)))
     for column in (matrix.numa_affinity, matrix.cpu_affinity):
         texts = {nodes[label]: text for label, text in column.items() if label in nodes and text and text != "N/A"}

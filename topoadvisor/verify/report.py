@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify.judge import Judgement
 from topoadvisor.verify.run import Report
@@ -77,9 +75,9 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes} bytes"
 
 
-def to_json(report: Report) -> str:
-    """The same as one JSON document."""
-    document: dict[str, Any] = {
+def document(report: Report) -> dict[str, Any]:
+    """The same as a JSON document."""
+    return {
         "schema": SCHEMA,
         "date": report.date,
         "driver": report.driver,
@@ -90,7 +88,6 @@ def to_json(report: Report) -> str:
         "pairs": [_pair(judgement) for judgement in report.pairs],
         "notes": report.notes,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def _pair(judgement: Judgement) -> dict[str, Any]:

@@ -285,6 +285,8 @@ def base_for(path: Path, live: Snapshot) -> Snapshot:
         raise InputError("the folder for this file does not exist", file=str(path))
     if not path.exists():
         return live
+    if not path.is_file():
+        raise InputError("this is no file", file=str(path), hint="--save takes the name of a snapshot, or a new name.")
     saved = snapshots.decode(path.read_bytes(), file=str(path))
     same_places = [gpu.address for gpu in saved.gpus] == [gpu.address for gpu in live.gpus]
     # Identical nodes have identical addresses; placeholders in a redacted snapshot cannot tell them apart.
