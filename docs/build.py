@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from topoadvisor.advice import Advice
+from topoadvisor.diff.document import Diff
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
@@ -21,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell")
+VERBS += ("diff",)
 VERBS += ("rules list", "rules check", "rules explain")
 
 
@@ -32,6 +34,7 @@ def pages() -> dict[str, str]:
         "cli.md": "".join(f"{line}\n" for line in _cli()),
         "snapshot.schema.json": _schema(Snapshot),
         "advice.schema.json": _schema(Advice),
+        "diff.schema.json": _schema(Diff),
     }
 
 
@@ -44,7 +47,10 @@ def _output(match: re.Match[str]) -> str:
 def _run(*arguments: str) -> str:
     program = str(Path(sys.executable).with_name("topoadvisor"))
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, env=environment).stdout
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode > 1:  # 1 is an answer: there are findings, or something changed
+        raise RuntimeError(done.stderr)
+    return done.stdout
 
 
 def _schema(root: type) -> str:

@@ -122,6 +122,23 @@ class Plan(Struct, frozen=True, kw_only=True):
     notes: list[str] = []
 
 
+class Change(Struct, frozen=True, kw_only=True):
+    """One thing about the machine that an earlier capture says otherwise."""
+
+    kind: str
+    """`gpu-gone`, `pcie`, `nvlink`, `link-class`, `setting`, …; see `diff.document.KINDS`."""
+    subject: str
+    """As in a finding; also `gpu:0/link:3` and `gpu:0>gpu:1`. A GPU has the number of the earlier capture."""
+    field: str
+    before: Any
+    """None: it was not there."""
+    after: Any
+    """None: it is not there any more."""
+    severity: Severity
+    """`error`: worse, and it costs bandwidth or a device; `warning`: behaves otherwise; `info`: better or neutral."""
+    message: str
+
+
 class NodeSummary(Struct, frozen=True, kw_only=True):
     """The machine in three lines."""
 
@@ -151,3 +168,5 @@ class Advice(Struct, frozen=True, kw_only=True):
     sources: list[SourceLine]
     assumed: list[str] = []
     notes: list[str] = []
+    changes: list[Change] | None = None
+    """Against the baseline, worst first; None = no baseline was given."""

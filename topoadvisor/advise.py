@@ -53,16 +53,43 @@ class Analysis:
     advice: Advice
 
 
-def analyse(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Analysis:
+def analyse(
+    snapshot: Snapshot,
+    *,
+    rule_directories: Sequence[Path] = (),
+    preview: bool = False,
+    baseline: Snapshot | None = None,
+) -> Analysis:
     """Build the topology, gather the facts, ask the rules and plan the rings.
 
-    `rule_directories` hold a site's own rules, beside those that ship. Raises TopoAdvisorError for faulty rules and
-    for assumptions that name no fact.
+    `rule_directories` hold a site's own rules, beside those that ship. `baseline` is an earlier capture: the advice
+    then lists what changed since. Raises TopoAdvisorError for faulty rules and for assumptions that name no fact.
     """
     topology = graph.build(snapshot)
     base = facts.gather(snapshot, topology)
     outcomes = engine.evaluate(load.load(rule_directories), base, preview=preview)
-    return Analysis(topology, base, _advice(snapshot, topology, base, outcomes))
+    advice = _advice(snapshot, topology, base, outcomes)
+    if baseline is not None:
+        advice = _since(advice, baseline, snapshot, topology)
+    return Analysis(topology, base, advice)
+
+
+def _since(advice: Advice, baseline: Snapshot, snapshot: Snapshot, topology: Topology) -> Advice:
+    """The advice with what changed since the baseline."""
+    from topoadvisor.diff import compare
+
+    found = compare(baseline, snapshot, after_topology=topology)
+    unread = len(found.unread)
+    notes = [
+        *([found.other_machine] if found.other_machine else []),
+        *(
+            [f"Against the baseline, {unread} values are known on one side only (`topoadvisor diff`)."]
+            if unread
+            else []
+        ),
+        *found.notes,
+    ]
+    return msgspec.structs.replace(advice, changes=found.changes, notes=[*notes, *advice.notes])
 
 
 def advise(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Advice:

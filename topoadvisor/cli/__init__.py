@@ -66,7 +66,7 @@ def _root(
 
 
 def _register() -> None:
-    from topoadvisor.cli import capture, emit, facts, matrix, render, rules, scan, verify
+    from topoadvisor.cli import capture, diff, emit, facts, matrix, render, rules, scan, verify
 
     app.command("scan")(scan.scan)
     app.command("matrix")(matrix.matrix)
@@ -75,6 +75,7 @@ def _register() -> None:
     app.command("verify")(verify.verify)
     app.command("capture")(capture.capture)
     app.command("facts")(facts.facts)
+    app.command("diff")(diff.diff)
     app.add_typer(rules.app, name="rules")
 
 

@@ -27,12 +27,21 @@ def scan(
     output_format: FormatOption = "text",
     fail_on: Annotated[
         Literal["error", "warning", "never"],
-        typer.Option("--fail-on", help="Exit with 1 when there is a finding of this severity or worse."),
+        typer.Option("--fail-on", help="Exit with 1 when there is a finding or change of this severity or worse."),
     ] = "error",
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
     rules: RulesOption = None,
     preview: Annotated[bool, typer.Option("--preview", help="Ask the preview rules too.")] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE",
+            help="An earlier capture of this machine (any SOURCE): say what changed since.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """What this machine is, what is wrong, what to set, and rings.
 
@@ -41,8 +50,11 @@ def scan(
     Exit codes: 0 fine, 1 findings at or above --fail-on, 2 unreadable input or wrong usage, 3 no GPU was found.
     """
     from topoadvisor import advise
-    from topoadvisor.errors import NothingDetermined
+    from topoadvisor.errors import NothingDetermined, TopoAdvisorError
 
+    if baseline == source == "-":
+        raise TopoAdvisorError("SOURCE and baseline cannot both be standard input", hint="Give one of them as a file.")
+    earlier = None if baseline is None else load_snapshot(baseline)
     snapshot = load_snapshot(source, assume, assume_file)
     if not snapshot.gpus:
         nvml = snapshot.source("nvml")
@@ -51,7 +63,7 @@ def scan(
             hint="On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
             "an NCCL topology XML, or fixture:NAME (`topoadvisor scan fixture:` lists them).",
         )
-    analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview)
+    analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview, baseline=earlier)
     if output_format == "json":
         emit_json(analysis.advice)
     else:
@@ -62,5 +74,7 @@ def scan(
         width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
         emit_text(scan_text.render(analysis.advice, tables[0] if tables else None, width=width, color=use_color()))
     failing = {"error": ["error"], "warning": ["error", "warning"], "never": []}[fail_on]
-    if any(finding.severity in failing for finding in analysis.advice.findings):
+    found = [finding.severity for finding in analysis.advice.findings]
+    found += [change.severity for change in analysis.advice.changes or []]
+    if any(severity in failing for severity in found):
         raise typer.Exit(1)

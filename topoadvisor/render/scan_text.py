@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Plan, UnknownVerdict
+from topoadvisor.render import changes_text
+from topoadvisor.render.page import COLORS as _COLORS
+from topoadvisor.render.page import MARKS as _MARKS
+from topoadvisor.render.page import Page as _Page
 from topoadvisor.rules.scope import spell
 from topoadvisor.snapshot import Matrix
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-_MARKS = {"error": "✗", "warning": "!", "info": "i"}
-_COLORS = {"error": "31;1", "warning": "33;1", "info": "36;1"}
 _MOST_UNKNOWN = 6
 _MOST_RINGS = 4
-
-
-class _Page:
-    """Lines of one width, coloured or not."""
-
-    def __init__(self, width: int, color: bool) -> None:
-        self.width = max(width, 40)
-        self.color = color
-        self.lines: list[str] = []
-
-    def paint(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.color and text else text
-
-    def blank(self) -> None:
-        if self.lines and self.lines[-1]:
-            self.lines.append("")
-
-    def heading(self, text: str) -> None:
-        self.blank()
-        self.paragraph(text, rest="  ", code="1")
-
-    def paragraph(self, text: str, first: str = "", rest: str = "", code: str = "") -> None:
-        """Wrap `text`; the first line starts with `first`, the others with `rest`. Prefixes are not coloured."""
-        wrapped = textwrap.wrap(
-            text,
-            self.width - max(len(_ESCAPE.sub("", first)), len(rest)),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-        for number, line in enumerate(wrapped):
-            self.lines.append((rest if number else first) + (self.paint(line, code) if code else line))
 
 
 def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bool = False) -> str:
@@ -62,6 +30,11 @@ def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bo
         page.blank()
         page.lines.extend(_matrix(matrix, page))
     _findings(advice.findings, bool(advice.unknown), page)
+    if advice.changes is not None:
+        page.heading(
+            f"Changes since the baseline ({len(advice.changes)})" if advice.changes else "No changes since the baseline"
+        )
+        changes_text.lines(advice.changes, page)
     _settings(advice, page)
     if advice.already_right:
         page.heading("Already right")

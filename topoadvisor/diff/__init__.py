@@ -1,0 +1,5 @@
+"""What changed between two captures of one machine."""
+
+from topoadvisor.diff.compare import compare
+
+__all__ = ["compare"]
