@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell")
-VERBS += ("diff",)
+VERBS += ("diff", "hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 

@@ -95,7 +95,7 @@ def test_device_ids_are_not_shared() -> None:
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("file", ["gpus.yaml", "links.yaml", "cpus.yaml"])
+@pytest.mark.parametrize("file", ["gpus.yaml", "links.yaml", "cpus.yaml", "systems.yaml"])
 def test_every_row_names_sources_that_exist(file: str) -> None:
     table = yaml.safe_load((TABLES / file).read_text())
     legend = table.pop("sources")
@@ -112,7 +112,12 @@ def test_every_row_names_sources_that_exist(file: str) -> None:
 
     walk(table)
     assert used <= legend.keys()
-    for row in (*table.get("families", ()), *table.get("nvlink", ()), *table.get("cpus", ())):
+    for row in (
+        *table.get("families", ()),
+        *table.get("nvlink", ()),
+        *table.get("cpus", ()),
+        *table.get("systems", ()),
+    ):
         assert row["sources"], row
     if file != "cpus.yaml":
         assert used == legend.keys()

@@ -66,7 +66,7 @@ def _root(
 
 
 def _register() -> None:
-    from topoadvisor.cli import capture, diff, emit, facts, matrix, render, rules, scan, verify
+    from topoadvisor.cli import capture, diff, emit, facts, hardware, matrix, render, rules, scan, verify
 
     app.command("scan")(scan.scan)
     app.command("matrix")(matrix.matrix)
@@ -77,6 +77,7 @@ def _register() -> None:
     app.command("facts")(facts.facts)
     app.command("diff")(diff.diff)
     app.add_typer(rules.app, name="rules")
+    app.add_typer(hardware.app, name="hardware")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -209,7 +209,7 @@ def _band(theoretical: float, share: float, bi_over_uni: float | None, what: str
         fail_below=round(expected * table.judge["fail"], 1),
         expected_bi=round(expected * bi_over_uni, 1) if bi_over_uni is not None else None,
         theoretical_uni=round(theoretical, 1),
-        origin=f"{what} ({'; '.join(table.sources[key] for key in measured)})",
+        origin=f"{what} ({'; '.join(table.sources[key].what for key in measured)})",
     )
 
 
@@ -275,5 +275,5 @@ def _model(family: Family) -> GpuModel:
         pcie_width=family.pcie_width,
         p2p_over_pcie=family.p2p_over_pcie,
         nvswitch=family.nvswitch if family.nvswitch is not None or family.form is None else False,
-        sources=tuple(dict.fromkeys(legend[key] for key in (*chip.sources, *family.sources))),
+        sources=tuple(dict.fromkeys(legend[key].what for key in (*chip.sources, *family.sources))),
     )

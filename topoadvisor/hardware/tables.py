@@ -1,10 +1,11 @@
-"""The tables of `gpus.yaml`, `links.yaml` and `cpus.yaml`, typed. Their heads say what each column means.
+"""The four tables beside this module (`*.yaml`), typed. Their heads say what each column means.
 
 Each is read on first use and kept. An unknown key or a wrong type raises msgspec.ValidationError.
 """
 
 from __future__ import annotations
 
+import datetime
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -16,6 +17,18 @@ Form = Literal["sxm", "pcie", "soc", "mobile"]
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all rows."""
+
+
+class SourceRow(Row, frozen=True, kw_only=True):
+    """Where values are from."""
+
+    what: str
+    url: str | None = None
+    """None: no public address is known."""
+    read: datetime.date | None = None
+    """When it was read there for this table; None = stated from the named document and not read again since."""
+    gives: tuple[str, ...] = ()
+    """The columns that it can speak for."""
 
 
 class PeerCopy(Row, frozen=True, kw_only=True):
@@ -65,7 +78,7 @@ class Family(Row, frozen=True, kw_only=True):
 
 
 class GpuTable(Row, frozen=True, kw_only=True):
-    sources: dict[str, str]
+    sources: dict[str, SourceRow]
     chips: dict[str, Chip]
     families: tuple[Family, ...]
 
@@ -87,7 +100,7 @@ class PcieRow(Row, frozen=True, kw_only=True):
 
 
 class LinkTable(Row, frozen=True, kw_only=True):
-    sources: dict[str, str]
+    sources: dict[str, SourceRow]
     nvlink: tuple[NvlinkKind, ...]
     pcie: dict[int, PcieRow]
     judge: dict[str, float]
@@ -123,9 +136,27 @@ class Part(Row, frozen=True, kw_only=True):
 
 
 class CpuTable(Row, frozen=True, kw_only=True):
-    sources: dict[str, str]
+    sources: dict[str, SourceRow]
     nccl: tuple[NcclRule, ...]
     cpus: tuple[Part, ...]
+
+
+class System(Row, frozen=True, kw_only=True):
+    """One machine that many have; see `systems.yaml`."""
+
+    name: str
+    what: str
+    gpu: str
+    gpus: int
+    pairs: dict[str, int]
+    sources: tuple[str, ...]
+    nvswitches: int | None = None
+    numa_nodes: int | None = None
+
+
+class SystemTable(Row, frozen=True, kw_only=True):
+    sources: dict[str, SourceRow]
+    systems: tuple[System, ...]
 
 
 _Table = TypeVar("_Table")
@@ -145,6 +176,12 @@ def gpus() -> GpuTable:
 def links() -> LinkTable:
     """NVLink and PCIe rates, and what peer copies reach."""
     return _read("links.yaml", LinkTable)
+
+
+@cache
+def systems() -> SystemTable:
+    """Machines whose topology is known."""
+    return _read("systems.yaml", SystemTable)
 
 
 @cache

@@ -1,0 +1,114 @@
+"""The catalogue as people see it: every value has a source, every source an address and a date or a word about it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import get_args
+
+import pytest
+
+from topoadvisor.cli import main
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.hardware import catalogue, entries, tables
+
+TABLES = [tables.gpus(), tables.links(), tables.cpus(), tables.systems()]
+UNREAD = 171
+"""Values all of whose sources were named without being read again for the catalogue; reading them lowers it."""
+WITHOUT_ADDRESS = {
+    "Dell PowerEdge C4130 HPC study (P100-SXM2, V100-SXM2 peer copies)",
+    "Dell PowerEdge C4130 HPC study (P100-SXM2 and V100-SXM2)",
+    "measured by this project on 2x H200, driver 580",
+    "computed from the line coding (payload = raw × 256/280); no public measurement",
+    "nvidia-smi nvlink -s as printed on V100 (25.781), A100 (25), H100 and H200 (26.562) and B200 (53.125)",
+}
+
+
+@pytest.mark.parametrize("entry", entries.entries(), ids=lambda entry: f"{entry.kind}-{entry.name}")
+def test_every_value_has_a_source(entry: entries.Entry) -> None:
+    assert entry.values
+    for value in entry.values:
+        assert value.value not in (None, "", [], {}), value.name
+        assert value.sources, f"{entry.name}: nothing speaks for {value.name}"
+
+
+def test_every_source_has_an_address_and_speaks_for_something() -> None:
+    for table in TABLES:
+        for key, source in table.sources.items():
+            assert source.gives, key
+            if source.what not in WITHOUT_ADDRESS:
+                assert source.url, key
+                assert source.url.startswith(("https://", "http://")), key
+            if source.read is not None:
+                assert datetime.date(2026, 11, 1) <= source.read <= datetime.date(2027, 12, 31), key
+
+
+def test_what_stands_on_sources_not_read_again_does_not_grow() -> None:
+    unread = [
+        (entry.name, value.name)
+        for entry in entries.entries()
+        for value in entry.values
+        if all(source.read is None for source in value.sources)
+    ]
+    total = sum(len(entry.values) for entry in entries.entries())
+    assert len(unread) <= UNREAD
+    assert total > 600
+
+
+def test_names_are_unique_and_kinds_known() -> None:
+    found = entries.entries()
+    assert len({entry.name.lower() for entry in found}) == len(found)
+    assert {entry.kind for entry in found} == set(get_args(entries.Kind))
+
+
+def test_systems_hold_all_their_pairs_and_known_gpus() -> None:
+    families = {family.family: family for family in tables.gpus().families}
+    for system in tables.systems().systems:
+        assert sum(system.pairs.values()) == system.gpus * (system.gpus - 1) // 2, system.name
+        links = families[system.gpu].max_nvlinks
+        assert links is not None
+        if system.nvswitches:
+            assert set(system.pairs) == {f"NV{links}"}
+
+
+def test_a_gpu_is_found_by_what_the_driver_calls_it() -> None:
+    assert entries.find("NVIDIA H100 80GB HBM3").name == "H100 SXM"
+    assert entries.find("emerald rapids").name == "Emerald Rapids"
+    with pytest.raises(TopoAdvisorError) as error:
+        entries.find("emerald rapid")
+    assert "emerald rapids" in (error.value.hint or "")
+
+
+def test_shown_values_are_those_that_the_program_uses() -> None:
+    values = {value.name: value.value for value in entries.find("NVIDIA GeForce RTX 3090").values}
+    model = catalogue.gpu_model("NVIDIA GeForce RTX 3090")
+    assert model is not None
+    assert values["NVLinks"] == model.max_nvlinks == 4
+    assert values["one NVLink, GB/s per direction"] == model.nvlink_gbps == 14.0625
+    genoa = {value.name: value.value for value in entries.find("Genoa").values}
+    cpu = catalogue.cpu_model("AMD", 25, 17)
+    assert cpu is not None
+    assert genoa["NCCL's constant for a hop between NUMA nodes, GB/s"] == cpu.nccl_gbps == 16
+    assert genoa["between two sockets, GB/s per direction"] == cpu.inter_socket_gbps
+
+
+def test_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hardware", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "gpu     H200 " in out
+    assert "system  dgx-a100 " in out
+    assert main(["hardware", "show", "dgx-a100"]) == 0
+    out = capsys.readouterr().out
+    assert "GPU pairs by link class: NV12 28" in out
+    assert "https://github.com/NVIDIA/nccl/issues/1505" in out
+    assert main(["hardware", "show", "H200", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "topoadvisor.hardware/1"
+    (entry,) = document["entries"]
+    links = next(value for value in entry["values"] if value["name"] == "NVLinks")
+    assert links["value"] == 18
+    assert all(source["url"] and source["what"] for source in links["sources"])
+    assert main(["hardware", "list", "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["entries"]) == len(entries.entries())
+    assert main(["hardware", "show", "no such thing"]) == 2
+    assert "hint: " in capsys.readouterr().err

@@ -1,0 +1,238 @@
+"""The catalogue as a list of entries, each value with the sources that speak for it."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.hardware import catalogue, tables
+from topoadvisor.hardware.tables import Chip, Family, NcclRule, NvlinkKind, Part, PcieRow, SourceRow, System
+
+SCHEMA: Final = "topoadvisor.hardware/1"
+Kind = Literal["gpu", "cpu", "nvlink", "pcie", "system"]
+
+
+class Citation(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of one value."""
+
+    what: str
+    url: str | None
+    read: datetime.date | None
+    """When it was read there for the catalogue; None = stated from it and not read again since."""
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    value: Any
+    sources: list[Citation]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU family, CPU, link or machine."""
+
+    kind: Kind
+    name: str
+    summary: str
+    values: list[Value]
+
+
+class _Values:
+    """Gathers values, each cited by those of a row's sources that give its column."""
+
+    def __init__(self) -> None:
+        self.values: list[Value] = []
+
+    def add(self, row: Any, legend: Mapping[str, SourceRow], columns: Mapping[str, str], **renamed: Any) -> None:
+        """Take the columns (name in the table → name shown) of a row that are set; `renamed` gives other values."""
+        keys = (*row.sources, *getattr(row, "measured", ()))
+        for column, name in columns.items():
+            value = renamed.get(column, getattr(row, column, None))
+            if value is None or value == () or value == {}:
+                continue
+            self.put(name, value, (legend[key] for key in keys if column in legend[key].gives))
+
+    def put(self, name: str, value: Any, sources: Iterable[SourceRow]) -> None:
+        known = sorted(sources, key=lambda each: each.read is None)
+        cited = [Citation(what=each.what, url=each.url, read=each.read) for each in known]
+        self.values.append(Value(name=name, value=msgspec.to_builtins(value), sources=cited))
+
+
+def entries() -> list[Entry]:
+    """Everything in the catalogue, by kind, in the order of the tables."""
+    return [
+        *(_gpu(family) for family in tables.gpus().families),
+        *(_cpu(part) for part in tables.cpus().cpus),
+        *_rules(),
+        *(_nvlink(kind) for kind in tables.links().nvlink),
+        *(_pcie(gen, row) for gen, row in tables.links().pcie.items()),
+        *(_system(system) for system in tables.systems().systems),
+    ]
+
+
+def find(name: str) -> Entry:
+    """The entry of that name, or of the GPU that goes by it. Raises TopoAdvisorError with what comes near."""
+    known = entries()
+    wanted = name.strip().lower()
+    for entry in known:
+        if entry.name.lower() == wanted:
+            return entry
+    model = catalogue.gpu_model(name)
+    if model is not None:
+        return next(entry for entry in known if entry.name == model.family)
+    near = difflib.get_close_matches(wanted, [entry.name.lower() for entry in known], n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    shown = name if name.isprintable() else repr(name)
+    raise TopoAdvisorError(
+        f"the catalogue holds nothing called {shown[:80]}", hint=f"{hint}`topoadvisor hardware list` names all."
+    )
+
+
+_BOARD: Final = {
+    "form": "form",
+    "max_nvlinks": "NVLinks",
+    "pcie_width": "PCIe width",
+    "p2p_over_pcie": "P2P over PCIe with the stock driver",
+    "nvswitch": "on NVSwitch baseboards",
+    "ids": "PCI device ids",
+}
+_CHIP: Final = {
+    "architecture": "architecture",
+    "compute_capability": "compute capability",
+    "nvlink_generation": "NVLink generation",
+    "pcie_gen": "PCIe generation",
+}
+
+
+def _gpu(family: Family) -> Entry:
+    table = tables.gpus()
+    chip: Chip = table.chips[family.chip]
+    values = _Values()
+    values.add(chip, table.sources, {name: _CHIP[name] for name in ("architecture", "compute_capability")})
+    values.add(family, table.sources, {"form": _BOARD["form"]})
+    wired = chip.nvlink_generation is not None and family.max_nvlinks != 0
+    if wired:
+        values.add(chip, table.sources, {"nvlink_generation": _CHIP["nvlink_generation"]})
+    values.add(family, table.sources, {"max_nvlinks": _BOARD["max_nvlinks"]})
+    kind = catalogue.nvlink_kind(compute_capability=chip.compute_capability) if wired else None
+    if kind is not None:
+        values.add(kind, tables.links().sources, {"gbps": "one NVLink, GB/s per direction"})
+    values.add(chip, table.sources, {"pcie_gen": _CHIP["pcie_gen"]})
+    values.add(family, table.sources, {name: _BOARD[name] for name in list(_BOARD)[2:]})
+    links = f"{family.max_nvlinks} NVLinks" if family.max_nvlinks else "no NVLink" if family.max_nvlinks == 0 else ""
+    parts = (chip.architecture, f"sm {chip.compute_capability}", family.form, links)
+    return Entry(kind="gpu", name=family.family, summary=", ".join(filter(None, parts)), values=values.values)
+
+
+def _cpu(part: Part) -> Entry:
+    table = tables.cpus()
+    values = _Values()
+    model = part.models[0] if part.models else None
+    rule = next((rule for rule in table.nccl if rule.fits(part.vendor, part.family, model)), None)
+    values.add(
+        part,
+        table.sources,
+        {"models": "models (/proc/cpuinfo)", "inter_socket_gbps": "between two sockets, GB/s per direction"},
+    )
+    if rule is not None:
+        _constants(values, rule)
+    values.add(part, table.sources, {"pcie_gen": "PCIe generation", "peer_copy_across": "peer copy across sockets"})
+    real = f"{part.inter_socket_gbps:g} GB/s between sockets, " if part.inter_socket_gbps else ""
+    nccl = f"NCCL counts {rule.gbps:g}" if rule else "no rule of NCCL"
+    return Entry(kind="cpu", name=part.name, summary=f"{part.vendor}, {real}{nccl}", values=values.values)
+
+
+def _constants(values: _Values, rule: NcclRule) -> None:
+    source = [tables.cpus().sources["nccl"]]
+    values.put("NCCL's constant for a hop between NUMA nodes, GB/s", rule.gbps, source)
+    values.put("NCCL divides GPU-to-GPU bandwidth through it by", rule.p2p_overhead, source)
+
+
+def _rules() -> Iterator[Entry]:
+    """NCCL's rules for all CPUs of a vendor, whether a part of it is listed or not."""
+    for rule in tables.cpus().nccl:
+        values = _Values()
+        _constants(values, rule)
+        about = "" if rule.family is None else f" family {rule.family}"
+        about += "" if rule.model_from is None else f" from model {rule.model_from}"
+        summary = f"NCCL counts {rule.gbps:g} GB/s between NUMA nodes"
+        yield Entry(kind="cpu", name=f"any {rule.vendor}{about}", summary=summary, values=values.values)
+
+
+def _nvlink(kind: NvlinkKind) -> Entry:
+    values = _Values()
+    columns = {
+        "gbps": "payload of one link, GB/s per direction",
+        "raw_mbps": "line rates the driver reports, MB/s",
+        "generations": "generations the driver reports",
+        "compute_capabilities": "compute capabilities",
+        "nccl_gbps": "NCCL's constant per link, GB/s",
+        "efficiency": "peer copy / payload",
+        "efficiency_by_count": "peer copy / payload by links per pair",
+        "bi_over_uni": "both directions / one",
+        "bi_over_uni_by_count": "both directions / one by links per pair",
+    }
+    values.add(kind, tables.links().sources, columns)
+    return Entry(kind="nvlink", name=kind.kind, summary=f"{kind.gbps:g} GB/s per link", values=values.values)
+
+
+def _pcie(gen: int, row: PcieRow) -> Entry:
+    values = _Values()
+    columns = {
+        "gts": "GT/s per lane",
+        "raw_lane_gbps": "one lane after line coding, GB/s",
+        "payload_lane_gbps": "one lane, 256-byte payloads, GB/s",
+        "copy": "peer copy / raw rate",
+        "staged": "copy through host memory over x16, GB/s",
+    }
+    copy = {name: share for name, share in msgspec.to_builtins(row.copy).items() if share is not None}
+    values.add(row, tables.links().sources, columns, copy=copy)
+    return Entry(
+        kind="pcie", name=f"PCIe {gen}", summary=f"{row.payload_lane_gbps * 16:.1f} GB/s over x16", values=values.values
+    )
+
+
+def _system(system: System) -> Entry:
+    values = _Values()
+    columns = {
+        "gpus": "GPUs",
+        "pairs": "GPU pairs by link class",
+        "nvswitches": "NVSwitches",
+        "numa_nodes": "NUMA nodes with GPUs",
+    }
+    values.add(system, tables.systems().sources, columns)
+    return Entry(kind="system", name=system.name, summary=f"{system.what} ({system.gpu})", values=values.values)
+
+
+def table(found: Iterable[Entry]) -> str:
+    """One line per entry."""
+    rows = list(found)
+    wide = max(len(entry.name) for entry in rows)
+    return "".join(f"{entry.kind:<7} {entry.name:<{wide}}  {entry.summary}\n" for entry in rows)
+
+
+def describe(entry: Entry) -> str:
+    """Everything about one entry; below each value where it is from."""
+    lines = [f"{entry.name}: {entry.summary}"]
+    for value in entry.values:
+        lines.append(f"\n{value.name}: {_written(value.value)}")
+        for source in value.sources:
+            when = f"read {source.read}" if source.read else "not read again"
+            lines.append(f"  {source.what} ({when})")
+            if source.url:
+                lines.append(f"    {source.url}")
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_written(each)}" for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_written, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
