@@ -216,7 +216,7 @@ def test_mig_not_supported_is_off_and_unknown_is_unknown(fakes):
 
 def test_answers_of_a_wrong_type_cost_one_gpu_at_most(fakes):
     read = reading(with_answers(fakes, nvmlDeviceGetCudaComputeCapability=lambda handle: 9 if handle == 0 else [9, 0]))
-    assert read.gpus[0].name is None
+    assert (read.gpus[0].name, read.gpus[0].compute_capability) == ("NVIDIA H200", None)
     assert read.gpus[1].compute_capability == "9.0"
     assert read.source.status == "partial"
 
@@ -296,7 +296,7 @@ def test_hung_call_costs_what_was_not_yet_said():
     assert done.code is None
     read = nvml.gather(nvml.parse_pieces(done.out), cut="NVML gave no answer within 3 s", seconds=done.seconds)
     assert [gpu.name for gpu in read.gpus] == ["NVIDIA X", None, None]
-    assert read.source.reason == "NVML gave no answer within 3 s, while asking about gpu:1"
+    assert read.source.reason == "NVML gave no answer within 3 s, while asking about gpu:1 (nvmlDeviceGetName)"
     assert read.source.status == "partial"
 
 
@@ -312,3 +312,25 @@ def test_answers_recorded_on_real_hardware(fakes):
         assert gpu.memory_bytes == record["MemoryInfo"]["total"]
         assert [link.link for link in gpu.nvlinks] == [link["l"] for link in record["links"]]
         assert {link["remote"]["domain"] for link in record["links"]} == {fakes.HIDDEN.domain}
+
+
+def test_answers_that_cannot_be_true_are_unknown(fakes):
+    wrong = {
+        "nvmlDeviceGetCudaComputeCapability": [-1, -1],
+        "nvmlDeviceGetName": "",
+        "nvmlDeviceGetFieldValues": fakes.field_values({170: (0, 1, 1), 171: (0, 1, 1), 172: (0, 1, 0xFFFFFFFF)}),
+    }
+    gpu = reading(with_answers(fakes, **wrong)).gpus[0]
+    assert (gpu.name, gpu.compute_capability, gpu.c2c_gbps) == (None, None, None)
+    links = reading(with_answers(fakes, nvmlDeviceGetNvLinkState=lambda _, link: 1 if link < 2 else 0xFFFFFFFF)).gpus[0]
+    assert [link.active for link in links.nvlinks][:3] == [True, True, None]
+
+
+def test_a_field_of_a_type_that_we_do_not_know_costs_itself(fakes):
+    def query(_handle, wanted):
+        entries = fakes.field_values({164: (0, 1, 25000)})(None, wanted)
+        entries[1].valueType = 12
+        return entries
+
+    links = reading(with_answers(fakes, nvmlDeviceGetFieldValues=query)).gpus[0].nvlinks
+    assert [link.raw_mbps for link in links][:3] == [25000, None, 25000]

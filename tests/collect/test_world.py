@@ -117,3 +117,11 @@ def test_process_that_ended_gives_code_and_complaint():
 def test_process_ended_by_signal():
     script = "import os; os.kill(os.getpid(), 11)"
     assert Process([sys.executable, "-c", script], os.environ).finish(30).code == -signal.SIGSEGV
+
+
+def test_what_a_process_said_is_fetched_even_after_the_deadline():
+    """Other sources may take longer than the deadline of a process that answered long ago."""
+    process = Process([sys.executable, "-c", "print('said')"], os.environ)
+    time.sleep(1.0)
+    done = process.finish(0.01)
+    assert (done.code, done.text) == (0, "said\n")

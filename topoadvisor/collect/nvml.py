@@ -2,7 +2,7 @@
 
 A call into the driver may never return, or may take the process with it. So a worker (`python -m
 topoadvisor.collect.nvml`) asks, prints one JSON `Piece` a line, and can be killed: what it had said by then is kept.
-Only functions that read are called.
+It asks who the GPUs are first, then about each, then about pairs. Only functions that read are called.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from topoadvisor import pci
-from topoadvisor.snapshot import CallError, Driver, Fabric, Gpu, NvLink, P2p, PcieLink, Source, Struct
+from topoadvisor.collect.nvml_door import IMPLAUSIBLE, Door, Emit, Piece, name_slow_calls, shut_down
+from topoadvisor.snapshot import CallError, Driver, Fabric, Gpu, NvLink, P2p, PcieLink, Source
 
 NAME: Final = "nvml"
 
@@ -55,35 +57,33 @@ _FIELD_NVLINK_SPEED: Final = 164
 _FIELDS_NVLINK_SPEED_OLD: Final = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
 """One per link, for drivers before 520."""
 _FIELD_C2C_COUNT, _FIELD_C2C_STATUS, _FIELD_C2C_BANDWIDTH = 170, 171, 172
-_VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _FABRIC_V2: Final = 0x02000024
 _SCOPE_NODE: Final = 0
+_REMOTE: Final = "nvmlDeviceGetNvLinkRemotePciInfo"
 _MOST_UNREADABLE_LINKS: Final = 4
 """After so many links whose state cannot be read the rest is left alone: the GPU may be gone."""
 
 _MAX_LINKS: Final = 64
 """Our own cap: NVML_NVLINK_MAX_LINKS is a property of the pynvml release, not of the GPU."""
+_MAX_GPUS: Final = 256
+"""No machine shows more to one operating system; a driver that counts more is not believed."""
+_MAX_BYTES: Final = 1 << 50
+_MAX_LINE_RATE: Final = 10_000_000
 _ALL_ONES: Final = 0xFFFFFFFF
 _NO_SUCH_LINK: Final = {"InvalidArgument", "NotSupported"}
-_FEATURE_ABSENT: Final = {"NotSupported", "FunctionNotFound", "AttributeError"}
-"""Answers that say "this GPU, driver or pynvml has no such thing": they do not make the source incomplete."""
-_LOST: Final = "GpuIsLost"
+_OUTDATED: Final = {"FunctionNotFound", "AttributeError", "ArgumentVersionMismatch"}
+"""Answers after which an older form of the same question may do."""
 
 
-class Piece(Struct, frozen=True, kw_only=True):
-    """One line that the worker prints; one member is set."""
+class _FabricInfoV1(ctypes.Structure):
+    """`nvmlGpuFabricInfo_t` of drivers 525 to 545, 28 bytes. pynvml's own layout is wrong in most of its releases."""
 
-    asking: str | None = None
-    """The subject that is asked about next; what a hung call is blamed on."""
-    count: int | None = None
-    driver: Driver | None = None
-    gpu: Gpu | None = None
-    p2p: P2p | None = None
-    error: CallError | None = None
-    end: Source | None = None
-
-
-Emit = Callable[[Piece], None]
+    _fields_ = (
+        ("cluster_uuid", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_uint32),
+        ("clique", ctypes.c_uint32),
+        ("state", ctypes.c_uint32),
+    )
 
 
 class _FabricInfo(ctypes.Structure):
@@ -99,83 +99,26 @@ class _FabricInfo(ctypes.Structure):
     )
 
 
-@dataclass
-class Door:
-    """The only way to NVML: a query that fails is noted and answers None."""
-
-    nvml: Any
-    emit: Emit
-    last_error: str | None = None
-    """Name of the error of the latest query; None when it succeeded."""
-    incomplete: list[CallError] = field(default_factory=list)
-    """Errors other than "there is no such thing"."""
-    lost: set[str] = field(default_factory=set)
-    """GPUs that fell off the bus."""
-
-    def ask(self, call: str, *arguments: Any, subject: str | None = None, end: Iterable[str] = ()) -> Any:
-        """Call one function. Errors named in `end` are an expected answer and are not noted."""
-        return self.guard(call, lambda: getattr(self.nvml, call)(*arguments), subject, end)
-
-    def guard(self, call: str, query: Callable[[], Any], subject: str | None = None, end: Iterable[str] = ()) -> Any:
-        """Run one query. Exception, not NVMLError: ctypes, decoding and missing names raise others."""
-        self.last_error = None
-        try:
-            return query()
-        except Exception as error:
-            name = type(error).__name__.removeprefix("NVMLError_")
-            # Never str(error): for an unknown code that calls into the library again.
-            code = getattr(error, "value", None)
-            self.last_error = name
-            if name not in end:
-                self.note(
-                    CallError(call=call, error=name, subject=subject, code=code if isinstance(code, int) else None)
-                )
-        return None
-
-    def note(self, error: CallError) -> None:
-        self.emit(Piece(error=error))
-        if error.error not in _FEATURE_ABSENT:
-            self.incomplete.append(error)
-        if error.error == _LOST and error.subject:
-            self.lost.add(error.subject.partition("/")[0])
-
-    def text(self, call: str, *arguments: Any, subject: str | None = None) -> str | None:
-        """A string answer, bytes or str; bytes that are not UTF-8 are replaced."""
-        answer = self.ask(call, *arguments, subject=subject)
-        if self.last_error == "UnicodeDecodeError":
-            # pynvml decodes in a decorator; below it are the bytes (driver 555 on WSL2 had such a name).
-            raw = getattr(getattr(self.nvml, call), "__wrapped__", None)
-            answer = self.guard(call, lambda: raw(*arguments), subject) if raw else None
-        if isinstance(answer, bytes):
-            return answer.decode(errors="replace")
-        return answer if isinstance(answer, str) else None
-
-    def fields(self, handle: Any, wanted: list[tuple[int, int]], subject: str) -> list[float | int | None]:
-        """Field values for (field, link) pairs. Each entry has a return code of its own; a failed one holds 0."""
-
-        def query() -> list[float | int | None]:
-            entries = self.nvml.nvmlDeviceGetFieldValues(handle, wanted)
-            return [
-                getattr(entry.value, _VALUE_MEMBERS[entry.valueType]) if entry.nvmlReturn == 0 else None
-                for entry in entries
-            ]
-
-        return self.guard("nvmlDeviceGetFieldValues", query, subject) or [None] * len(wanted)
-
-
 def read(nvml: Any, emit: Emit) -> None:
     """Ask the module `nvml` (pynvml, or one like it) everything and hand each answer to `emit`; ends with `end`."""
     started = time.monotonic()
     door = Door(nvml, emit)
+    answered = threading.Event()
+    threading.Thread(target=name_slow_calls, args=(door, answered), daemon=True).start()
     emit(Piece(asking="the driver"))
+    door.under_way = ("nvmlInit", None, started)
     refusal = _initialise(nvml)
+    door.under_way = None
     if refusal is None:
         counted = door.guard("reading", lambda: _read_all(door))
-        door.ask("nvmlShutdown")
         reason = _summary(door.incomplete)
+        if counted is False and reason is None:
+            reason = f"nvmlDeviceGetCount failed ({door.last_error})"
         refusal = Source(
             name=NAME, status="ok" if reason is None else "partial" if counted else "failed", reason=reason
         )
+        shut_down(door)
+    answered.set()
     emit(Piece(end=msgspec.structs.replace(refusal, seconds=round(time.monotonic() - started, 4))))
 
 
@@ -220,23 +163,36 @@ def _summary(errors: list[CallError]) -> str | None:
 
 def _read_all(door: Door) -> bool:
     """Read driver, GPUs and pairs; False when not even the number of GPUs could be had."""
-    cuda = door.ask("nvmlSystemGetCudaDriverVersion")
+    cuda = door.number("nvmlSystemGetCudaDriverVersion", subject="driver", within=(1000, 999_990), unset=(0,))
     version = door.text("nvmlSystemGetDriverVersion")
     door.emit(Piece(driver=Driver(version=version, cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None)))
     count = door.ask("nvmlDeviceGetCount")
     if count is None:
         return False
+    if not 0 <= count <= _MAX_GPUS:
+        door.note(CallError(call="nvmlDeviceGetCount", error=IMPLAUSIBLE))
+        count = _count_by_asking(door)
     door.emit(Piece(count=count))
     handles: dict[int, Any] = {}
+    known: dict[int, Gpu] = {}
     for index in range(count):
         subject = f"gpu:{index}"
         door.emit(Piece(asking=subject))
         handle = door.ask("nvmlDeviceGetHandleByIndex", index, subject=subject)
         if handle is not None:
-            gpu = door.guard("reading", partial(_read_gpu, door, handle, index), subject)
-            door.emit(Piece(gpu=gpu or Gpu(index=index)))
+            handles[index] = handle
+            known[index] = door.guard("reading", partial(_identify, door, handle, index), subject) or Gpu(index=index)
+            door.emit(Piece(gpu=known[index]))
+    for index, gpu in known.items():
+        subject = f"gpu:{index}"
+        door.emit(Piece(asking=subject))
+        for part in (_read_state, _read_links):
             if subject not in door.lost:
-                handles[index] = handle
+                more = door.guard("reading", partial(part, door, handles[index], gpu, subject), subject)
+                gpu = more or gpu
+                door.emit(Piece(gpu=gpu))
+        if subject in door.lost:
+            del handles[index]
     for a, handle_a in handles.items():
         for b, handle_b in handles.items():
             if a != b:
@@ -244,24 +200,52 @@ def _read_all(door: Door) -> bool:
     return True
 
 
-def _read_gpu(door: Door, handle: Any, index: int) -> Gpu:
+def _count_by_asking(door: Door) -> int:
+    """How many GPUs answer when their number cannot be believed: handles from 0 up to the first that fails."""
+    for index in range(_MAX_GPUS):
+        door.ask("nvmlDeviceGetHandleByIndex", index, end={"InvalidArgument"})
+        if door.last_error is not None:
+            return index
+    return _MAX_GPUS
+
+
+def _identify(door: Door, handle: Any, index: int) -> Gpu:
+    """Who a GPU is: asked about all of them before anything that may take long."""
     subject = f"gpu:{index}"
+    name = door.text("nvmlDeviceGetName", handle, subject=subject)
+    uuid = None if subject in door.lost else door.text("nvmlDeviceGetUUID", handle, subject=subject)
+    info = None if subject in door.lost else door.ask("nvmlDeviceGetPciInfo", handle, subject=subject)
+    device = None if info is None or info.pciDeviceId == _ALL_ONES else (info.pciDeviceId >> 16) & 0xFFFF
+    return Gpu(
+        index=index,
+        name=name,
+        uuid=uuid,
+        address=None if info is None else _address(door, info, subject, "nvmlDeviceGetPciInfo"),
+        pci_device=None if device is None else f"0x{device:04x}",
+    )
+
+
+def _read_state(door: Door, handle: Any, gpu: Gpu, subject: str) -> Gpu:
+    """What a GPU is and how it sits in the machine, added to who it is."""
 
     def ask(call: str, *arguments: Any) -> Any:
         return None if subject in door.lost else door.ask(call, handle, *arguments, subject=subject)
 
-    name = door.text("nvmlDeviceGetName", handle, subject=subject)
-    uuid = None if subject in door.lost else door.text("nvmlDeviceGetUUID", handle, subject=subject)
-    info = ask("nvmlDeviceGetPciInfo")
+    def number(call: str, most: int, least: int = 0, unset: Iterable[int] = ()) -> int | None:
+        return door.plausible(call, ask(call), subject, (least, most), unset)
+
     capability = ask("nvmlDeviceGetCudaComputeCapability")
+    if capability is not None and not (0 < capability[0] < 100 and 0 <= capability[1] < 10):
+        door.note(CallError(call="nvmlDeviceGetCudaComputeCapability", error=IMPLAUSIBLE, subject=subject))
+        capability = None
     memory = ask("nvmlDeviceGetMemoryInfo")
     bar1 = ask("nvmlDeviceGetBAR1MemoryInfo")
     pcie = PcieLink(
-        current_gen=ask("nvmlDeviceGetCurrPcieLinkGeneration"),
-        max_gen=ask("nvmlDeviceGetMaxPcieLinkGeneration"),
-        device_max_gen=ask("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
-        current_width=ask("nvmlDeviceGetCurrPcieLinkWidth"),
-        max_width=ask("nvmlDeviceGetMaxPcieLinkWidth"),
+        current_gen=number("nvmlDeviceGetCurrPcieLinkGeneration", 9, unset=(0,)),
+        max_gen=number("nvmlDeviceGetMaxPcieLinkGeneration", 9, unset=(0,)),
+        device_max_gen=number("nvmlDeviceGetGpuMaxPcieLinkGeneration", 9, unset=(0,)),
+        current_width=number("nvmlDeviceGetCurrPcieLinkWidth", 32, unset=(0,)),
+        max_width=number("nvmlDeviceGetMaxPcieLinkWidth", 32, unset=(0,)),
     )
     nodes = _bits(ask("nvmlDeviceGetMemoryAffinity", 16, _SCOPE_NODE))
     words = max(16, ((os.cpu_count() or 1) + 63) // 64)
@@ -269,43 +253,44 @@ def _read_gpu(door: Door, handle: Any, index: int) -> Gpu:
     mig = ask("nvmlDeviceGetMigMode")
     if mig is None and door.last_error == "NotSupported":
         mig = [0, 0]
-    state = ask("nvmlDeviceGetPerformanceState")
-    gone = subject in door.lost
-    return Gpu(
-        index=index,
-        name=name,
-        uuid=uuid,
-        address=None if info is None else _address(door, info, subject),
-        pci_device=None if info is None else f"0x{(info.pciDeviceId >> 16) & 0xFFFF:04x}",
+    return msgspec.structs.replace(
+        gpu,
         brand=_BRANDS.get(ask("nvmlDeviceGetBrand")),
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-        memory_bytes=None if memory is None else memory.total,
-        bar1_bytes=None if bar1 is None else bar1.bar1Total,
+        memory_bytes=memory and door.plausible("nvmlDeviceGetMemoryInfo", memory.total, subject, (0, _MAX_BYTES)),
+        bar1_bytes=bar1 and door.plausible("nvmlDeviceGetBAR1MemoryInfo", bar1.bar1Total, subject, (0, _MAX_BYTES)),
         pcie=None if pcie == PcieLink() else pcie,
         # Several nodes at once (a hypervisor that does not know) name none.
         numa_node=nodes[0] if len(nodes) == 1 else None,
-        memory_numa_node=ask("nvmlDeviceGetNumaNodeId"),
+        memory_numa_node=number("nvmlDeviceGetNumaNodeId", 0xFFFF, unset=(-1, _ALL_ONES)),
         cpu_affinity=_ranges(cpus) if cpus else None,
         virtualization=_VIRTUALIZATION.get(ask("nvmlDeviceGetVirtualizationMode")),
-        performance_state=state if state is not None and 0 <= state <= 15 else None,
-        pcie_replays=ask("nvmlDeviceGetPcieReplayCounter"),
-        mig=None if mig is None else bool(mig[0]),
-        nvlinks=None if gone else _read_nvlinks(door, handle, subject),
-        c2c_gbps=None if gone else _read_c2c(door, handle, subject),
-        fabric=None if gone else _read_fabric(door, handle, subject),
+        performance_state=number("nvmlDeviceGetPerformanceState", 15, unset=(32,)),
+        pcie_replays=number("nvmlDeviceGetPcieReplayCounter", _ALL_ONES - 1),
+        mig=None if mig is None or mig[0] not in (0, 1) else bool(mig[0]),
     )
 
 
-def _address(door: Door, info: Any, subject: str) -> str | None:
+def _read_links(door: Door, handle: Any, gpu: Gpu, subject: str) -> Gpu:
+    """What joins a GPU to others, added to the rest; nothing of it when the GPU is lost on the way."""
+    links = _read_nvlinks(door, handle, subject)
+    return msgspec.structs.replace(
+        gpu,
+        nvlinks=None if subject in door.lost else links,
+        c2c_gbps=None if subject in door.lost else _read_c2c(door, handle, subject),
+        fabric=None if subject in door.lost else _read_fabric(door, handle, subject),
+    )
+
+
+def _address(door: Door, info: Any, subject: str, call: str) -> str | None:
     """The normalised address, from the numbers; only the function is in the text alone."""
-    if info.domain == _ALL_ONES:
-        return None
     text = door.guard("nvmlPciInfo_t.busId", lambda: info.busId, subject)
     text = text.decode(errors="replace") if isinstance(text, bytes) else text
     function = text.rpartition(".")[2] if isinstance(text, str) and "." in text else "0"
     try:
         return pci.normalize(f"{info.domain:x}:{info.bus:x}:{info.device:x}.{function}")
     except ValueError:
+        door.note(CallError(call=call, error=IMPLAUSIBLE, subject=subject))
         return None
 
 
@@ -318,6 +303,7 @@ def _read_nvlinks(door: Door, handle: Any, subject: str) -> list[NvLink] | None:
         state = door.ask("nvmlDeviceGetNvLinkState", handle, link, subject=where, end=end)
         if door.last_error in _NO_SUCH_LINK:
             break
+        state = door.plausible("nvmlDeviceGetNvLinkState", state, where, (0, 1))
         if state is None:
             # Neither a link nor the end of them. Without any link known there is no telling where they end.
             if not links:
@@ -337,14 +323,15 @@ def _read_nvlink(door: Door, handle: Any, link: int, where: str, *, active: bool
     if not active:
         return NvLink(link=link, active=False, generation=generation)
     kind = door.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link, subject=where)
-    info = door.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link, subject=where)
+    info = door.ask(_REMOTE, handle, link, subject=where)
+    hidden = info is not None and info.domain == _ALL_ONES
     return NvLink(
         link=link,
         active=True,
         generation=generation,
         remote_type=None if kind is None else _REMOTE_TYPES.get(kind),
-        remote_address=None if info is None else _address(door, info, where),
-        remote_hidden=info is not None and info.domain == _ALL_ONES,
+        remote_address=None if info is None or hidden else _address(door, info, where, _REMOTE),
+        remote_hidden=hidden,
     )
 
 
@@ -353,7 +340,7 @@ def _read_nvlink_speeds(door: Door, handle: Any, count: int, subject: str) -> li
     if not any(speeds):
         old = door.fields(handle, [(number, 0) for number in _FIELDS_NVLINK_SPEED_OLD[:count]], subject)
         speeds = [*old, *[None] * (count - len(old))]
-    return [int(speed) if speed else None for speed in speeds]
+    return [int(speed) if speed and 0 < speed < _MAX_LINE_RATE else None for speed in speeds]
 
 
 def _read_c2c(door: Door, handle: Any, subject: str) -> float | None:
@@ -369,12 +356,17 @@ def _read_c2c(door: Door, handle: Any, subject: str) -> float | None:
     rates = door.fields(handle, [(_FIELD_C2C_BANDWIDTH, link) for link in links], subject)
     working = [rate for up, rate in zip(status, rates, strict=True) if up]
     # The driver states MB/s per link and direction, as NCCL's own C2C bandwidth (bw × count / 1000) takes it.
-    return None if None in (*status, *working) else round(sum(rate or 0 for rate in working) / 1000, 3)
+    if None in (*status, *working) or any(not 0 <= (rate or 0) < _MAX_LINE_RATE for rate in working):
+        return None
+    return round(sum(rate or 0 for rate in working) / 1000, 3)
 
 
 def _read_fabric(door: Door, handle: Any, subject: str) -> Fabric | None:
-    info = _FabricInfo(version=_FABRIC_V2)
+    info: _FabricInfo | _FabricInfoV1 = _FabricInfo(version=_FABRIC_V2)
     door.ask("nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info), subject=subject)
+    if door.last_error in _OUTDATED:
+        info = _FabricInfoV1()
+        door.ask("nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(info), subject=subject)
     if door.last_error is not None:
         return None
     uuid = bytes(info.cluster_uuid).hex()
@@ -384,7 +376,7 @@ def _read_fabric(door: Door, handle: Any, subject: str) -> Fabric | None:
         status=info.status,
         cluster_uuid=f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}" if uuid.strip("0") else None,
         clique=info.clique,
-        health_mask=info.health_mask,
+        health_mask=info.health_mask if isinstance(info, _FabricInfo) else None,
     )
 
 
@@ -478,8 +470,11 @@ def main() -> None:
     os.dup2(2, 1)
     encoder = msgspec.json.Encoder()
 
+    lock = threading.Lock()
+
     def emit(piece: Piece) -> None:
-        output.write(encoder.encode(piece) + b"\n")
+        with lock:
+            output.write(encoder.encode(piece) + b"\n")
 
     try:
         # An old `pynvml` package beside nvidia-ml-py warns on import, even as an error under -W error.
@@ -490,6 +485,9 @@ def main() -> None:
         emit(Piece(end=Source(name=NAME, status="absent", reason="the Python module pynvml (nvidia-ml-py) is missing")))
         sys.exit()
     read(pynvml, emit)
+    # Not through the interpreter's own end: a thread may still wait for a shutdown that never returns.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import BinaryIO, Protocol
 
 from topoadvisor.snapshot import CallError
 
+_FETCH_S = 0.5
 _MAX_LINKS = 40
 """Symbolic links followed for one path before it counts as a loop, as in Linux."""
 _NORMAL_ABSENCE = {errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP, errno.ELOOP}
@@ -74,7 +75,8 @@ class Process:
         )
 
     def finish(self, deadline_s: float) -> Completed:
-        left = max(0.0, deadline_s - (time.monotonic() - self._started))
+        # Even past the deadline: what a process that has ended said must still be fetched.
+        left = max(_FETCH_S, deadline_s - (time.monotonic() - self._started))
         try:
             out, err = self._child.communicate(timeout=left)
             code: int | None = self._child.returncode
