@@ -168,5 +168,7 @@ class Advice(Struct, frozen=True, kw_only=True):
     sources: list[SourceLine]
     assumed: list[str] = []
     notes: list[str] = []
+    other_machine: str | None = None
+    """One sentence when the baseline is visibly of another machine."""
     changes: list[Change] | None = None
     """Against the baseline, worst first; None = no baseline was given."""

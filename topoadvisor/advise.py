@@ -81,7 +81,6 @@ def _since(advice: Advice, baseline: Snapshot, snapshot: Snapshot, topology: Top
     found = compare(baseline, snapshot, after_topology=topology)
     unread = len(found.unread)
     notes = [
-        *([found.other_machine] if found.other_machine else []),
         *(
             [f"Against the baseline, {unread} values are known on one side only (`topoadvisor diff`)."]
             if unread
@@ -89,7 +88,9 @@ def _since(advice: Advice, baseline: Snapshot, snapshot: Snapshot, topology: Top
         ),
         *found.notes,
     ]
-    return msgspec.structs.replace(advice, changes=found.changes, notes=[*notes, *advice.notes])
+    return msgspec.structs.replace(
+        advice, changes=found.changes, other_machine=found.other_machine, notes=[*notes, *advice.notes]
+    )
 
 
 def advise(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Advice:

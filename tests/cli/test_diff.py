@@ -89,3 +89,20 @@ def test_errors_against_the_baseline_fail_a_scan_without_findings(capsys: pytest
     assert main(["scan", "fixture:dgx-h100", "--baseline", "fixture:dgx-a100"]) == 1
     assert main(["scan", "fixture:dgx-h100", "--baseline", "fixture:dgx-a100", "--fail-on", "never"]) == 0
     capsys.readouterr()
+
+
+def test_a_baseline_of_another_machine_is_said_first_and_does_not_flood(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["scan", "fixture:dgx-h100", "--baseline", "fixture:dgx-a100"])
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Changes since the baseline ("))
+    assert lines[start + 1].startswith("  ! These are visibly two different machines")
+    assert any("more (`topoadvisor diff`, or --format json)" in line for line in lines[start : start + 60])
+
+
+def test_a_machine_whose_gpus_are_all_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "empty.json"
+    snapshot.save(snapshot.Snapshot(sources=[snapshot.Source(name="nvml", status="ok")]), path)
+    assert main(["scan", str(path), "--baseline", "fixture:dgx-h100"]) == 3
+    assert "The baseline has 8" in capsys.readouterr().err
+    assert main(["diff", "fixture:dgx-h100", str(path)]) == 1
+    assert "GPU7 (0000:df:00.0) NVIDIA H100 80GB HBM3 is gone" in capsys.readouterr().out

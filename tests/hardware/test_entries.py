@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -112,3 +115,28 @@ def test_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(capsys.readouterr().out)["entries"]) == len(entries.entries())
     assert main(["hardware", "show", "no such thing"]) == 2
     assert "hint: " in capsys.readouterr().err
+
+
+PRINTED = {
+    "dgx-1v": 1,
+    "hgx-a800": 6,
+    "ac922": 11,
+    "hgx-h200": 12,
+    "hgx-h100": 37,
+    "h200-nvl-pairs": 38,
+    "gb200-tray": 42,
+}
+"""Machine → number of a real paste."""
+
+
+@pytest.mark.parametrize(("name", "number"), PRINTED.items())
+def test_expected_matrices_are_those_that_real_machines_print(name: str, number: int) -> None:
+    corpus = Path(__file__).resolve().parents[2] / "../shared/corpus/matrices"
+    found = list(corpus.glob(f"{number:03}_*.expected.json"))
+    if not found:
+        pytest.skip("the collection of real matrices is not here")
+    expected = json.loads(found[0].read_text(encoding="utf-8"))
+    cells = expected["matrix"]
+    printed = Counter(cells[a][b] for a, b in combinations(expected["gpus"], 2))
+    (system,) = (each for each in tables.systems().systems if each.name == name)
+    assert dict(printed) == system.pairs

@@ -58,9 +58,10 @@ def scan(
     snapshot = load_snapshot(source, assume, assume_file)
     if not snapshot.gpus:
         nvml = snapshot.source("nvml")
+        before = f"The baseline has {len(earlier.gpus)}: `topoadvisor diff` says what else changed. " if earlier else ""
         raise NothingDetermined(
             "no NVIDIA GPU was found" + (f": {nvml.reason}" if nvml and nvml.reason else ""),
-            hint="On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
+            hint=f"{before}On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
             "an NCCL topology XML, or fixture:NAME (`topoadvisor scan fixture:` lists them).",
         )
     analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview, baseline=earlier)

@@ -39,19 +39,22 @@ def _grouped(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
     return list(groups.items())
 
 
-def lines(changes: Sequence[Change], page: Page) -> None:
-    """One paragraph for each change; those that say the same of several subjects share one."""
+def lines(changes: Sequence[Change], page: Page, most: int | None = None) -> None:
+    """One paragraph for each change, `most` of them; those that say the same of several subjects share one."""
     alike: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
         key = (change.kind, change.field, repr(change.before), repr(change.after))
         alike.setdefault(key if change.before != change.after else (*key[:3], change.subject), []).append(change)
-    for first, *more in alike.values():
+    kinds = list(alike.values())
+    for first, *more in kinds[:most]:
         mark = page.paint(MARKS[first.severity], COLORS[first.severity])
         page.paragraph(first.message, first=f"  {mark} ", rest="    ")
         if more:
             shown = ", ".join(change.subject for change in more[:_MOST_ALIKE])
             rest = f" and {len(more) - _MOST_ALIKE} more" if len(more) > _MOST_ALIKE else ""
             page.paragraph(f"also {shown}{rest}", first="      ", rest="      ", code="2")
+    if most is not None and len(kinds) > most:
+        page.lines.append(f"    and {len(kinds) - most} more (`topoadvisor diff`, or --format json)")
 
 
 def _unchanged(diff: Diff) -> Iterable[str]:

@@ -14,6 +14,7 @@ from topoadvisor.snapshot import Matrix
 
 _MOST_UNKNOWN = 6
 _MOST_RINGS = 4
+_MOST_CHANGES = 12
 
 
 def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bool = False) -> str:
@@ -34,7 +35,9 @@ def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bo
         page.heading(
             f"Changes since the baseline ({len(advice.changes)})" if advice.changes else "No changes since the baseline"
         )
-        changes_text.lines(advice.changes, page)
+        if advice.other_machine:
+            page.paragraph(advice.other_machine, first=f"  {page.paint('!', _COLORS['warning'])} ", rest="    ")
+        changes_text.lines(advice.changes, page, most=_MOST_CHANGES)
     _settings(advice, page)
     if advice.already_right:
         page.heading("Already right")
