@@ -14,7 +14,7 @@ from topoadvisor import files
 from topoadvisor.advice import Change
 from topoadvisor.diff import compare
 from topoadvisor.diff.document import KINDS, Diff
-from topoadvisor.diff.ledger import natural
+from topoadvisor.numbers import natural
 from topoadvisor.snapshot import (
     Gpu,
     Matrix,

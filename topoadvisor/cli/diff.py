@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_text, load_snapshot, use_color
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, load_snapshot, use_color
 
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Snapshot
@@ -44,9 +44,7 @@ def diff(
     old, new = load_snapshot(before), load_snapshot(after)
     found = compare(old, new)
     if output_format == "json":
-        from topoadvisor.diff.compare import encode
-
-        emit_text(encode(found))
+        emit_json(found)
     else:
         from topoadvisor.render import changes_text
 

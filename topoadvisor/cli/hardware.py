@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_text
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What GPUs, CPUs, links and machines can do.")
 
@@ -18,10 +18,7 @@ def list_(output_format: FormatOption = "text") -> None:
 
     found = entries.entries()
     if output_format == "json":
-        import msgspec
-
-        document = {"schema": entries.SCHEMA, "entries": found}
-        emit_text(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+        emit_json({"schema": entries.SCHEMA, "entries": found})
     else:
         emit_text(entries.table(found))
 
@@ -40,9 +37,6 @@ def show(
 
     found = entries.find(name)
     if output_format == "json":
-        import msgspec
-
-        document = {"schema": entries.SCHEMA, "entries": [found]}
-        emit_text(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+        emit_json({"schema": entries.SCHEMA, "entries": [found]})
     else:
         emit_text(entries.describe(found))

@@ -6,8 +6,6 @@ replay counters that did not rise, durations, dates, raw text, measurements, and
 
 from __future__ import annotations
 
-import msgspec
-
 from topoadvisor.diff import devices, match, surroundings
 from topoadvisor.diff.document import Diff
 from topoadvisor.diff.ledger import Ledger
@@ -56,8 +54,3 @@ def compare(
         groups=ledger.groups(),
         notes=[] if matched.uuids_tell or not any(gpu.uuid for gpu in before.gpus) else [_PLACEHOLDERS],
     )
-
-
-def encode(diff: Diff) -> str:
-    """The document as indented JSON, the schema name first, ending in a newline."""
-    return msgspec.json.format(msgspec.json.encode(diff), indent=2).decode() + "\n"

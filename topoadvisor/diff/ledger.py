@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from topoadvisor.advice import SEVERITIES, Change, Severity
 from topoadvisor.diff.document import KINDS, Group, Unread
+from topoadvisor.numbers import natural
 from topoadvisor.rules.scope import spell
 
 Judge = Callable[[Any, Any], Severity]
@@ -123,7 +123,7 @@ class Ledger:
             key=lambda each: (
                 SEVERITIES.index(each.severity),
                 kinds.index(each.kind),
-                natural(each.subject),
+                _order(each.subject),
                 each.field,
             ),
         )
@@ -141,15 +141,6 @@ class Ledger:
         ]
 
 
-_DIGITS: Final = re.compile(r"([0-9]+)")
-
-
-def natural(text: str) -> list[tuple[int, str]]:
+def _order(subject: str) -> tuple[tuple[int, int, str], ...]:
     """A sort key that puts `gpu:9` before `gpu:10` and leaves hexadecimal bus ids alone."""
-    if text.startswith("pci:"):
-        return [(0, text)]
-    # By length, then by text: no number is made of digits that a foreign file may hold thousands of.
-    return [
-        (len(part.lstrip("0")) + 1 if part[:1].isdigit() else 0, part.lstrip("0") if part[:1].isdigit() else part)
-        for part in _DIGITS.split(text)
-    ]
+    return ((1, 0, subject),) if subject.startswith("pci:") else natural(subject)
