@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from topoadvisor.collect.world import Files, World
+from topoadvisor.hardware import processors
 from topoadvisor.snapshot import Cpu, Driver, Host
 
 _DMI_NAMES: Final = (
@@ -24,15 +25,6 @@ _DMI_NAMES: Final = (
     "chassis_asset_tag",
 )
 """Never `*_serial` nor `product_uuid`, which name one machine."""
-_CPU_VENDORS: Final = {
-    "GenuineIntel": "Intel",
-    "AuthenticAMD": "AMD",
-    "HygonGenuine": "Hygon",
-    "CentaurHauls": "Zhaoxin",
-    "Shanghai": "Zhaoxin",
-}
-_ARM_IMPLEMENTERS: Final = {0x41: "Arm", 0x4E: "NVIDIA", 0xC0: "Ampere", 0x48: "HiSilicon", 0x46: "Fujitsu"}
-_ARM_NEOVERSE: Final = {0xD0C: "Neoverse-N1", 0xD40: "Neoverse-V1", 0xD49: "Neoverse-N2", 0xD4F: "Neoverse-V2"}
 _HYPERVISOR_DMI: Final = (
     ("qemu", "KVM"),
     ("kvm", "KVM"),
@@ -189,16 +181,14 @@ def _cpu(files: Files, world: World, cpuinfo: dict[str, str] | None) -> Cpu:
     if "vendor_id" in cpuinfo:
         return change(
             cpu,
-            vendor=_CPU_VENDORS.get(cpuinfo["vendor_id"], cpuinfo["vendor_id"]),
+            vendor=processors.vendor(cpuinfo["vendor_id"]),
             model_name=cpuinfo.get("model name"),
             family=_number(cpuinfo.get("cpu family")),
             model=_number(cpuinfo.get("model")),
         )
     if "CPU implementer" in cpuinfo:
-        implementer, part = _number(cpuinfo["CPU implementer"]), _number(cpuinfo.get("CPU part"))
-        name = _ARM_NEOVERSE.get(part or 0) if implementer == 0x41 else None
-        vendor = _ARM_IMPLEMENTERS.get(implementer or 0, cpuinfo["CPU implementer"])
-        return change(cpu, vendor=vendor, model_name=name, model=part)
+        vendor, name = processors.arm(cpuinfo["CPU implementer"], cpuinfo.get("CPU part"))
+        return change(cpu, vendor=vendor, model_name=name, model=_number(cpuinfo.get("CPU part")))
     if "POWER" in cpuinfo.get("cpu", ""):
         return change(cpu, vendor="IBM", model_name=cpuinfo["cpu"])
     return cpu

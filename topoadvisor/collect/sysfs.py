@@ -8,15 +8,11 @@ from typing import Final
 
 from topoadvisor import pci
 from topoadvisor.collect.world import Files
+from topoadvisor.device_names import natural_key
 from topoadvisor.snapshot import IbPort, IommuGroup, Nic, NumaNode, PciDevice
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ROOT: Final = re.compile(r"pci([0-9a-f]{4,8}:[0-9a-f]{2})")
-_NVIDIA: Final = "0x10de"
-_CLASSES: Final = ("0x02", "0x03", "0x12", "0x0108", "0x0801", "0x0b40")
-"""Network, display, accelerator, NVMe, DMA engine, co-processor: what moves data beside GPUs."""
-_NVIDIA_BRIDGE: Final = "0x0680"
-"""NVSwitch and NVLink bridge functions."""
 _WIDTHS: Final = {1, 2, 4, 8, 12, 16, 32}
 _PORT_TYPES: Final = {
     0: "endpoint",
@@ -55,10 +51,7 @@ def read_pci(files: Files) -> list[PciDevice] | None:
             continue
         places[name] = (files.inside(f"/sys/bus/pci/devices/{name}") or "").split("/")
         class_code = files.text(f"/sys/bus/pci/devices/{name}/class", 64) or ""
-        nvswitch = (
-            class_code.startswith(_NVIDIA_BRIDGE) and files.text(f"/sys/bus/pci/devices/{name}/vendor") == _NVIDIA
-        )
-        if nvswitch or class_code.startswith(_CLASSES):
+        if pci.matters(class_code, files.text(f"/sys/bus/pci/devices/{name}/vendor", 64)):
             wanted.add(name)
             wanted.update(part for part in places[name] if _ADDRESS.fullmatch(part))
     return [
@@ -178,13 +171,8 @@ def read_iommu(files: Files) -> list[IommuGroup] | None:
                 for device in files.names(f"{base}/{name}/devices") or []
             ],
         )
-        for name in sorted(names, key=_natural)
+        for name in sorted(names, key=natural_key)
     ]
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Sort key in which `mlx5_2` stands before `mlx5_10`."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def read_nics(files: Files) -> list[Nic] | None:
@@ -196,12 +184,12 @@ def read_nics(files: Files) -> list[Nic] | None:
     # `bonding_masters` and the like are control files, not interfaces.
     waiting = [name for name in interfaces or [] if files.exists(f"/sys/class/net/{name}/ifindex")]
     nics = []
-    for device in sorted(devices or [], key=_natural):
+    for device in sorted(devices or [], key=natural_key):
         interface = _interface_of(files, device, waiting)
         if interface is not None:
             waiting.remove(interface)
         nics.append(_read_nic(files, device, interface))
-    return nics + [_read_nic(files, None, interface) for interface in sorted(waiting, key=_natural)]
+    return nics + [_read_nic(files, None, interface) for interface in sorted(waiting, key=natural_key)]
 
 
 def _interface_of(files: Files, device: str, candidates: list[str]) -> str | None:
@@ -213,7 +201,7 @@ def _interface_of(files: Files, device: str, candidates: list[str]) -> str | Non
     beside = [name for name in files.names(f"{base}/device/net") or [] if name in candidates]
     # A switch's representors of virtual functions (`pf0vf3`) share the PCI function with the uplink.
     uplinks = [name for name in beside if "vf" not in (files.text(f"/sys/class/net/{name}/phys_port_name", 64) or "")]
-    return min(uplinks or beside, key=_natural, default=None)
+    return min(uplinks or beside, key=natural_key, default=None)
 
 
 def _read_nic(files: Files, device: str | None, interface: str | None) -> Nic:
@@ -296,7 +284,7 @@ def _gid_types(files: Files, folder: str) -> dict[str, str] | None:
         return None
     types: dict[str, str] = {}
     unused = 0
-    for name in sorted(names, key=_natural):
+    for name in sorted(names, key=natural_key):
         text = files.text(f"{folder}/gid_attrs/types/{name}", 64)
         if text:
             types[name], unused = text, 0

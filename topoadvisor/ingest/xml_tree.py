@@ -20,8 +20,12 @@ class Element:
     line: int
     column: int
     children: list[Element] = field(default_factory=list)
-    text: str = ""
-    """The character data directly inside, only for the tags that were asked for."""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The character data directly inside; empty for tags that were not asked for."""
+        return "".join(self.pieces)
 
     def each(self, tag: str) -> Iterator[Element]:
         return (child for child in self.children if child.tag == tag)
@@ -65,7 +69,7 @@ def parse(
 
     def characters(data: str) -> None:
         if stack[-1].tag in texts:
-            stack[-1].text += data
+            stack[-1].pieces.append(data)
 
     def declared(name: str, _system: str | None, _public: str | None, own_rules: bool) -> None:
         if doctype is None:
