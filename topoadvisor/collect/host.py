@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from topoadvisor import cpu_lists
+from topoadvisor.collect import sysfs
 from topoadvisor.collect.world import Files, World
 from topoadvisor.hardware import processors
 from topoadvisor.snapshot import Cpu, Driver, Host
@@ -170,10 +172,11 @@ def _read_cpuinfo(files: Files) -> dict[str, str] | None:
 
 
 def _cpu(files: Files, world: World, cpuinfo: dict[str, str] | None) -> Cpu:
+    online = sysfs.online_cpus(files)
     cpu = Cpu(
-        architecture=files.text("/proc/sys/kernel/arch", 64) or world.machine,
-        sockets=_sockets(files),
-        online=files.text("/sys/devices/system/cpu/online", 4096),
+        architecture=_architecture(files, world, cpuinfo),
+        sockets=_sockets(files, online or set()),
+        online=cpu_lists.spell(online) if online is not None else None,
     )
     if cpuinfo is None:
         return cpu
@@ -201,28 +204,43 @@ def _number(text: str | None) -> int | None:
         return None
 
 
-def _sockets(files: Files) -> int | None:
+def _sockets(files: Files, online: set[int]) -> int | None:
     """CPU packages, counted by walking from one package's first CPU to the next package's."""
-    online = _expand(files.text("/sys/devices/system/cpu/online", 4096))
+    left = set(online)
     packages = 0
-    while online:
-        folder = f"/sys/devices/system/cpu/cpu{min(online)}/topology"
-        siblings = files.text(f"{folder}/package_cpus_list", 4096) or files.text(f"{folder}/core_siblings_list", 4096)
-        members = _expand(siblings)
-        if not members & online:
+    while left:
+        folder = f"/sys/devices/system/cpu/cpu{min(left)}/topology"
+        if files.number(f"{folder}/physical_package_id") == -1:
+            # What the kernel takes for a package then is a core.
+            return None
+        members = next(
+            (
+                found
+                for name in ("package_cpus", "core_siblings")
+                if (found := sysfs.members(files, f"{folder}/{name}_list", f"{folder}/{name}"))
+            ),
+            set(),
+        )
+        if not members & left:
             return packages or None
         packages += 1
-        online -= members
+        left -= members
     return packages or None
 
 
-def _expand(ranges: str | None) -> set[int]:
-    """`0-2,8` → {0, 1, 2, 8}."""
-    numbers: set[int] = set()
-    for part in (ranges or "").split(","):
-        if match := re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip()):
-            numbers.update(range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1))
-    return numbers
+def _architecture(files: Files, world: World, cpuinfo: dict[str, str] | None) -> str | None:
+    """`x86_64`, `aarch64`, `ppc64le`; None for the files of another machine that do not tell."""
+    if told := files.text("/proc/sys/kernel/arch", 64):
+        return told
+    if not world.elsewhere:
+        return world.machine
+    release = (files.text("/proc/sys/kernel/osrelease", 1024) or "").rpartition(".")[2]
+    if release in ("x86_64", "aarch64", "ppc64le", "ppc64"):
+        return release
+    keys = cpuinfo or {}
+    if "lm" in keys.get("flags", "").split():
+        return "x86_64"
+    return "aarch64" if "CPU implementer" in keys and keys.get("CPU architecture") == "8" else None
 
 
 def _hypervisor(files: Files, cpuinfo: dict[str, str] | None, dmi: dict[str, str] | None) -> str | None:

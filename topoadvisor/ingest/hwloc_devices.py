@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from topoadvisor import pci
+from topoadvisor import cpu_lists, pci
 from topoadvisor.device_names import natural_key
 from topoadvisor.hardware import catalogue
 from topoadvisor.ingest import hwloc_values
@@ -107,7 +107,7 @@ def pci_devices(found: Found, with_cpus: set[int], wrong: Wrong, notes: list[str
 def _node(around: Element, with_cpus: set[int], wrong: Wrong) -> int | None:
     """The one NUMA node of an object; None when there are several, as for a device that firmware says nothing about."""
     mask = hwloc_values.members(around, "nodeset", wrong)
-    nodes = with_cpus.intersection(hwloc_values.numbers(mask)) if mask is not None else set()
+    nodes = with_cpus.intersection(cpu_lists.of_bits(mask)) if mask is not None else set()
     return nodes.pop() if len(nodes) == 1 else None
 
 

@@ -75,25 +75,6 @@ def members(element: Element, name: str, wrong: Wrong) -> int | None:
     return int("".join(word.removeprefix("0x").zfill(8) for word in match[1].split(",")), 16)
 
 
-def numbers(mask: int) -> list[int]:
-    """The numbers in a set, ascending."""
-    return [place for place, bit in enumerate(reversed(f"{mask:b}")) if bit == "1"]
-
-
-def ranges(mask: int) -> str:
-    """A set as the kernel writes it: `0-3,8`; empty text for the empty set."""
-    parts: list[str] = []
-    start = last = -2
-    for place in [*numbers(mask), -1]:
-        if place == last + 1:
-            last = place
-            continue
-        if start >= 0:
-            parts.append(f"{start}-{last}" if last > start else str(start))
-        start = last = place
-    return ",".join(parts)
-
-
 def matrix(element: Element, wrong: Wrong) -> Matrix:
     """A `<distances2>` or `<distances2hetero>`. Raises through `wrong` when its numbers do not fill a square."""
     own_type = element.attributes.get("type")

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from topoadvisor import pci
+from topoadvisor import cpu_lists, pci
 from topoadvisor.errors import InputError
 from topoadvisor.hardware import catalogue, processors
 from topoadvisor.ingest import hwloc_devices, hwloc_values, xml_tree
@@ -257,7 +257,7 @@ class _Reader:
         return [
             NumaNode(
                 id=node.id,
-                cpus=None if (cpus := owned[node.id]) is None else hwloc_values.ranges(cpus),
+                cpus=None if (cpus := owned[node.id]) is None else cpu_lists.spell(cpu_lists.of_bits(cpus)),
                 memory_bytes=hwloc_values.number(node.element, "local_memory", self.wrong),
                 distances=distances.get(node.id),
             )
@@ -293,12 +293,12 @@ class _Reader:
     def _cpu(self) -> Cpu:
         assert self.machine is not None
         told = self.infos | (infos(self.packages[0]) if self.packages else {})
-        name = told.get("CPUModel")
+        name = told.get("CPUModel", "").strip() or None
         vendor = processors.vendor(told["CPUVendor"]) if "CPUVendor" in told else None
-        model = told.get("CPUModelNumber")
+        model = _small(told.get("CPUModelNumber"))
         if vendor is None and "CPUImplementer" in told:
             vendor, core = processors.arm(told["CPUImplementer"], told.get("CPUPart"))
-            name = name or core
+            name, model = name or core, _small(told.get("CPUPart"))
         elif vendor is None and name is not None and name.startswith("POWER"):
             vendor = "IBM"
         online = hwloc_values.members(self.machine, "online_cpuset" if self.version == 1 else "cpuset", self.wrong)
@@ -310,11 +310,11 @@ class _Reader:
             vendor=vendor,
             model_name=name,
             family=_small(told.get("CPUFamilyNumber")),
-            model=_small(model),
+            model=model,
             sockets=len(self.packages) or None,
-            online=None if online is None else hwloc_values.ranges(online),
+            online=None if online is None else cpu_lists.spell(cpu_lists.of_bits(online)),
         )
 
 
 def _small(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,6}", text) else None
+    return int(text, 0) if text is not None and re.fullmatch(r"0x[0-9a-f]{1,5}|0|[1-9][0-9]{0,5}", text) else None

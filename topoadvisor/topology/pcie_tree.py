@@ -133,9 +133,9 @@ class _Trunk:
 
     def hang(self, node: str, function: PciDevice, device: Gpu | Nic) -> None:
         self.hierarchy.function[node] = function.address
-        above = self._bridges(function)
+        above, whole = self._bridges(function)
         top = above[-1] if above else function
-        root = self._root(top, device.numa_node)
+        root = self._root(top, device.numa_node) if whole else None
         for bridge in reversed(above):
             self._add_bridge(bridge, root)
         parent = f"pci:{above[0].address}" if above else root
@@ -171,7 +171,8 @@ class _Trunk:
                 if edge["internal"] and self.hierarchy.role[node] in ("downstream", "root-port") and wires:
                     edge.update({key: wires[0][key] for key in ("gen", "width", "gbps")})
 
-    def _bridges(self, function: PciDevice) -> list[PciDevice]:
+    def _bridges(self, function: PciDevice) -> tuple[list[PciDevice], bool]:
+        """The bridges above, nearest first, and whether they reach the root complex."""
         above: list[PciDevice] = []
         seen = {function.address}
         address = function.parent
@@ -179,11 +180,11 @@ class _Trunk:
             bridge = self.listed.get(address)
             if bridge is None:
                 self.notes.append(f"Bridge {address} above {function.address} is not in the list of PCI devices.")
-                break
+                return above, False
             above.append(bridge)
             seen.add(address)
             address = bridge.parent
-        return above
+        return above, True
 
     def _root(self, top: PciDevice, numa: int | None) -> str | None:
         if top.root is None and top.parent is None and self.whole_switches:
