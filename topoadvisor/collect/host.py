@@ -83,7 +83,7 @@ def read_host(files: Files, world: World, dmi: dict[str, str] | None) -> Host:
     status = files.text("/proc/self/status") or ""
     allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
     nvswitch = files.exists("/dev/nvidia-nvswitchctl")
-    shm_total, shm_free = _shared_memory(files)
+    shm_total, shm_free = _shared_memory(files, world)
     return Host(
         hostname=_hostname(files, world),
         kernel=files.text("/proc/sys/kernel/osrelease", 1024),
@@ -102,7 +102,7 @@ def read_host(files: Files, world: World, dmi: dict[str, str] | None) -> Host:
         allowed_cpus=allowed.group(1) if allowed else None,
         default_interface=_default_interface(files, world),
         services=_services(files, world),
-        topology_file=files.exists("/var/run/nvidia-topologyd/virtualTopology.xml"),
+        topology_file=_topology_file(files, world),
         # A container is given chosen device nodes: one that is missing proves nothing about the machine.
         nvswitch_control=True if nvswitch else False if container == "none" and files.exists("/dev") else None,
     )
@@ -132,11 +132,20 @@ def _read_limits(files: Files) -> dict[str, int]:
     return limits
 
 
-def _shared_memory(files: Files) -> tuple[int | None, int | None]:
+def _topology_file(files: Files, world: World) -> bool | None:
+    """Whether the file that NCCL reads by default is there; None for a copied tree without the folder around it."""
+    there = files.exists("/var/run/nvidia-topologyd/virtualTopology.xml")
+    return None if not there and world.elsewhere and not files.exists("/var/run") else there
+
+
+def _shared_memory(files: Files, world: World) -> tuple[int | None, int | None]:
     """Bytes of /dev/shm, all and free."""
     folder = files.outside("/dev/shm")
     try:
         state = os.statvfs(folder) if folder else None
+        if folder and world.elsewhere and os.stat(folder).st_dev == os.stat(world.root).st_dev:  # noqa: PTH116
+            # A folder in a copied tree, not the mounted memory of a machine.
+            state = None
     except OSError:
         state = None
     return (None, None) if state is None else (state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize)

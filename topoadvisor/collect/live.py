@@ -59,6 +59,12 @@ def capture(world: World, *, deadline_s: float = DEADLINE_S) -> Snapshot:
         for job in (nvml_job, *jobs.values()):
             if job is not None:
                 job.stop()
+    if world.elsewhere and pci_devices is not None and _are_strangers(answers.gpus, pci_devices):
+        reason = f"the GPUs of this machine are not among the PCI devices below {world.root}: that is another machine"
+        answers = nvml.Reading(Source(name="nvml", status="absent", reason=reason), Driver(), [], None)
+        printed = nvidia_smi.Reading(
+            [msgspec.structs.replace(source, status="absent", reason=reason) for source in printed.sources], [], []
+        )
     told = _read_driver_gpus(Files(world.root))
     gpus = _with_nearest_node(answers.gpus, pci_devices or [])
     if answers.source.status in ("absent", "failed"):
@@ -133,6 +139,15 @@ class _Desk:
             how = f"was ended by signal {-done.code}" if done.code < 0 else f"ended early: {printable(done.complaint)}"
             cut = f"the process that asks NVML {how}"
         return nvml.gather(nvml.parse_pieces(done.out), cut=cut, seconds=done.seconds)
+
+
+def _are_strangers(gpus: list[Gpu], devices: list[PciDevice]) -> bool:
+    """NVML shows GPUs, and none of them stands in this PCI tree."""
+    listed = {device.address: device.device for device in devices}
+    return bool(gpus) and not any(
+        gpu.address in listed and (gpu.pci_device is None or listed[gpu.address] in (None, gpu.pci_device))
+        for gpu in gpus
+    )
 
 
 def _with_nearest_node(gpus: list[Gpu], devices: list[PciDevice]) -> list[Gpu]:
