@@ -17,6 +17,8 @@ from topoadvisor.ingest.hwloc_values import Matrix, Wrong
 from topoadvisor.ingest.xml_tree import Element
 from topoadvisor.snapshot import Gpu, IbPort, Nic, NvLink, PciDevice
 
+NVLINKS: Final = "NVLinkBandwidth"
+"""The name of the matrix of MB/s over NVLink."""
 MAX_NVLINKS: Final = 1024
 """Of one GPU; more than that is no count."""
 _NVML: Final = re.compile(r"nvml([0-9]{1,4})")
@@ -177,7 +179,7 @@ def with_nvlinks(
     """
     links: dict[int, list[NvLink] | None] = {}
     for matrix in matrices:
-        if matrix.name == "NVLinkBandwidth" and matrix.bandwidth:
+        if matrix.name == NVLINKS and matrix.bandwidth:
             ends = [_end(*found.by_number.get(index, (None, None))) for _, index in matrix.objects]
             at = {gpu.address if gpu.address is not None else f"nvml{gpu.index}": gpu for gpu in gpus}
             for place, end in enumerate(ends):

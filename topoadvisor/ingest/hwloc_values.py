@@ -19,7 +19,11 @@ Wrong = Callable[[Element, str], NoReturn]
 
 MAX_SET_WORDS = 2048
 """32-bit words of one set: 65,536 CPUs."""
+MAX_OBJECTS = 1024
+"""Of one matrix; the kernel is built for at most that many NUMA nodes."""
 
+_LONGEST = 32
+"""Characters of one value or index, with room to spare."""
 _SET = re.compile(r"(?:0xf\.\.\.f,?)?((?:(?:0x)?[0-9a-fA-F]{0,8})(?:,(?:0x)?[0-9a-fA-F]{0,8})*)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _REAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,9})?")
@@ -79,6 +83,11 @@ def matrix(element: Element, wrong: Wrong) -> Matrix:
     """A `<distances2>` or `<distances2hetero>`. Raises through `wrong` when its numbers do not fill a square."""
     own_type = element.attributes.get("type")
     size = number(element, "nbobjs", wrong)
+    length = sum(len(piece) for child in element.children for piece in child.pieces)
+    if size is None:
+        wrong(element, "this matrix does not say how many objects it is about (nbobjs)")
+    if size > MAX_OBJECTS or length > _LONGEST * (size + size * size):
+        wrong(element, f"this matrix is too large for {size} objects, or for the {MAX_OBJECTS} that are read")
     objects: list[tuple[str, int]] = []
     for child in element.each("indexes"):
         for word in child.text.split():
@@ -92,7 +101,7 @@ def matrix(element: Element, wrong: Wrong) -> Matrix:
             if not _NUMBER.fullmatch(word):
                 wrong(child, f"{word[:40]!r} is no whole number")
             values.append(int(word))
-    if size is None or len(objects) != size or len(values) != size * size:
+    if len(objects) != size or len(values) != size * size:
         wrong(element, f"this matrix of {size} objects has {len(objects)} indexes and {len(values)} values")
     kind_bits = number(element, "kind", wrong) or 0
     return Matrix(

@@ -14,7 +14,7 @@ from topoadvisor import cpu_lists, pci
 from topoadvisor.errors import InputError
 from topoadvisor.hardware import catalogue, processors
 from topoadvisor.ingest import hwloc_devices, hwloc_values, xml_tree
-from topoadvisor.ingest.hwloc_devices import Found, Function, Place, infos
+from topoadvisor.ingest.hwloc_devices import NVLINKS, Found, Function, Place, infos
 from topoadvisor.ingest.xml_tree import Element
 from topoadvisor.snapshot import Cpu, Host, NumaNode, PciDevice, RawText, Snapshot, Source
 
@@ -121,6 +121,7 @@ class _Reader:
             hwloc_values.matrix(element, self.wrong)
             for tag in ("distances2", "distances2hetero")
             for element in root.each(tag)
+            if element.attributes.get("type") == "NUMANode" or element.attributes.get("name") == NVLINKS
         ]
         self._walk(self.machine, _Machine(self.machine), Place())
 
