@@ -164,7 +164,7 @@ VERSION_1 = (
     HEAD.format(dtd="hwloc.dtd")
     + """<topology>
 <object type="Machine" os_index="0" cpuset="0x0000000f" complete_cpuset="0x0000001f" online_cpuset="0x0000000f">
- <info name="Architecture" value="x86_64"/>
+ <info name="Architecture" value="x86_64"/><info name="hwlocVersion" value="1.11.13"/>
  <distances nbobjs="3" relative_depth="1" latency_base="10.000000">
   <latency value="1.000000"/><latency value="2.100000"/><latency value="1.700000"/>
   <latency value="2.100000"/><latency value="1.000000"/><latency value="2.800000"/>
@@ -425,9 +425,13 @@ def test_memory_of_gpus_as_numa_nodes() -> None:
 
 
 def test_what_lstopo_was_not_allowed_to_use_is_said() -> None:
-    found = parse(VERSION_3.replace('complete_cpuset="0x00000003"', 'complete_cpuset="0x0000000f"', 1))
+    text = VERSION_3.replace('complete_cpuset="0x00000003"', 'complete_cpuset="0x0000000f"', 1)
+    found = parse(text)
     assert found.host.cpu is not None
-    assert found.host.cpu.online is None
+    assert (found.host.cpu.online, found.host.cpu.sockets) == (None, None), "a package may be missing too"
+    whole = parse(text.replace('nodeset="0x00000001"', 'nodeset="0x00000001" complete_nodeset="0x00000001"', 1))
+    assert whole.host.cpu is not None
+    assert (whole.host.cpu.online, whole.host.cpu.sockets) == (None, 1)
     assert "not allowed" in str(found.sources[0].reason)
 
 

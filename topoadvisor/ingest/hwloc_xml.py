@@ -302,19 +302,37 @@ class _Reader:
             name, model = name or core, _small(told.get("CPUPart"))
         elif vendor is None and name is not None and name.startswith("POWER"):
             vendor = "IBM"
-        online = hwloc_values.members(self.machine, "online_cpuset" if self.version == 1 else "cpuset", self.wrong)
-        if self.version > 1 and online != hwloc_values.members(self.machine, "complete_cpuset", self.wrong):
-            self.notes.append("CPUs that were offline, or that lstopo was not allowed to use, are missing")
-            online = None
+        online = self._online()
         return Cpu(
             architecture=self.infos.get("Architecture"),
             vendor=vendor,
             model_name=name,
             family=_small(told.get("CPUFamilyNumber")),
             model=model,
-            sockets=len(self.packages) or None,
+            sockets=(len(self.packages) or None) if online is not None or self._shows_all_nodes() else None,
             online=None if online is None else cpu_lists.spell(cpu_lists.of_bits(online)),
         )
+
+    def _online(self) -> int | None:
+        """CPUs that run; None when the file may have left some out.
+
+        Only hwloc 1 itself tells CPUs that run from those that the process may use; later ones write that format too.
+        """
+        assert self.machine is not None
+        told = self.version == 1 and not self.infos.get("hwlocVersion", "").startswith(("2.", "3."))
+        whole = hwloc_values.members(self.machine, "complete_cpuset", self.wrong)
+        seen = hwloc_values.members(self.machine, "online_cpuset" if told else "cpuset", self.wrong)
+        if seen is None or told or whole in (None, seen):
+            return seen
+        self.notes.append("CPUs that were offline, or that lstopo was not allowed to use, are missing")
+        return None
+
+    def _shows_all_nodes(self) -> bool:
+        """Whether no NUMA node, and no package with one, can have been left out with the CPUs."""
+        assert self.machine is not None
+        seen = hwloc_values.members(self.machine, "nodeset", self.wrong)
+        whole = hwloc_values.members(self.machine, "complete_nodeset", self.wrong)
+        return seen is not None and seen == whole and all(node.cpus for node in self.nodes)
 
 
 def _small(text: str | None) -> int | None:
