@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from topoadvisor.collect import host, live, sysfs
 from topoadvisor.collect.world import Files
+from topoadvisor.snapshot import decode, encode
 from topoadvisor.topology.graph import build
 
 BRIDGE = {"class": "0x060400", "vendor": "0x1000", "device": "0xc030"}
 GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
+CONTENT = st.one_of(
+    st.binary(max_size=80),
+    st.text("0123456789abcdefx-,:. \n٣²", max_size=20).map(str.encode),
+    st.sampled_from([b"", b"9" * 5000, b"-1", b"0-999999", b"ffffffff," * 999, b"1 " * 3000]),
+)
 NIC = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021"}
 
 
@@ -294,3 +302,33 @@ def test_the_architecture_of_another_root(tree, elsewhere, release, cpuinfo, arc
     tree.file("/proc/sys/kernel/osrelease", f"{release}\n")
     tree.file("/proc/cpuinfo", f"processor\t: 0\n{cpuinfo}")
     assert elsewhere().host.cpu.architecture == architecture
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=st.lists(st.tuples(st.integers(0, 999), CONTENT), min_size=1, max_size=5))
+def test_whatever_stands_in_a_file_no_source_fails(tree, make_world, edits):
+    """Values, not readers: a file that holds anything costs its own value."""
+    if not (tree.root / "sys").exists():
+        grace(tree)
+        folder = chain(tree, "pci0000:16", "0", ["0000:16:01.0", ("0000:17:00.0", NIC)])
+        tree.interface("ib0", folder, speed="400000", operstate="up", mtu="2044")
+        tree.link("/sys/class/infiniband/mlx5_0", f"../../..{folder}/infiniband/mlx5_0")
+        tree.link(f"{folder}/infiniband/mlx5_0/device", "../..")
+        for name, text in {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "gid_attrs/types/0": "RoCE v2"}.items():
+            tree.file(f"{folder}/infiniband/mlx5_0/ports/1/{name}", text)
+        tree.file("/sys/devices/system/cpu/cpu0/topology/physical_package_id", "0")
+        tree.file("/proc/sys/kernel/osrelease", "6.8.0")
+    files = sorted(path for path in tree.root.rglob("*") if path.is_file() and not path.is_symlink())
+    before = {}
+    for number, content in edits:
+        path = files[number % len(files)]
+        before.setdefault(path, path.read_bytes())
+        path.write_bytes(content)
+    try:
+        found = live.capture(make_world(elsewhere=True))
+    finally:
+        for path, content in before.items():
+            path.write_bytes(content)
+    assert [source.name for source in found.sources if source.status == "failed"] == ["nvml"]
+    assert decode(encode(found)) == found
+    build(found)

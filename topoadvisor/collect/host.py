@@ -47,7 +47,7 @@ _UNIT_FOLDERS: Final = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/
 _SYSTEMCTL_DEADLINE_S: Final = 5.0
 _ROUTE_UP: Final = 0x1
 _DEFAULT_ROUTE: Final = re.compile(
-    r"^(\S+)\s+00000000\s+[0-9A-F]+\s+([0-9A-F]+)\s+\d+\s+\d+\s+(\d+)\s+00000000\b", re.MULTILINE
+    r"^(\S+)\s+00000000\s+[0-9A-F]+\s+([0-9A-F]{1,8})\s+[0-9]+\s+[0-9]+\s+([0-9]{1,10})\s+00000000\b", re.MULTILINE
 )
 """Interface, flags and metric of a route to 0.0.0.0/0 in /proc/net/route."""
 _CPUINFO_HEAD: Final = 1 << 14
@@ -67,7 +67,7 @@ def read_driver(files: Files) -> Driver:
     """Version and flavour of the loaded kernel driver."""
     text = files.text("/proc/driver/nvidia/version", 4096)
     banner = text.splitlines()[0] if text else None
-    version = re.search(r"\b\d{3,4}\.\d+(?:\.\d+)?\b", banner or "")
+    version = re.search(r"\b[0-9]{3,4}\.[0-9]+(?:\.[0-9]+)?\b", banner or "")
     flavour: Any = None
     if banner is not None:
         flavour = "open" if "Open Kernel Module" in banner else "proprietary"
@@ -127,7 +127,7 @@ def _read_limits(files: Files) -> dict[str, int]:
     limits = {}
     for line in (files.text("/proc/self/limits") or "").splitlines():
         columns = re.split(r"\s{2,}", line.strip())
-        if len(columns) >= 3 and (columns[1].isdigit() or columns[1] == "unlimited"):
+        if len(columns) >= 3 and re.fullmatch(r"[0-9]{1,20}|unlimited", columns[1]):
             limits[columns[0]] = -1 if columns[1] == "unlimited" else int(columns[1])
     return limits
 
