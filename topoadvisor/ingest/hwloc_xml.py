@@ -99,6 +99,8 @@ class _Reader:
     old_distances: list[Element] = field(default_factory=list)
     """Of version 1, below the object around all that they are about."""
     machine: Element | None = None
+    again: list[str] = field(default_factory=list)
+    """PCI devices that stand in the file a second time, and where."""
 
     def wrong(self, element: Element, message: str) -> NoReturn:
         raise InputError(message, file=self.file, line=element.line, column=element.column, hint=_HINT)
@@ -124,6 +126,9 @@ class _Reader:
             if element.attributes.get("type") == "NUMANode" or element.attributes.get("name") == NVLINKS
         ]
         self._walk(self.machine, _Machine(self.machine), Place())
+        if self.again:
+            more = f" and {len(self.again) - 1} more" if len(self.again) > 1 else ""
+            self.notes.append(f"a second PCI device {self.again[0]} is left out{more}")
 
     def _walk(self, element: Element, around: _Machine, place: Place) -> None:
         """One object, then those inside it; `place` is where in the PCI tree it stands."""
@@ -179,7 +184,7 @@ class _Reader:
         except ValueError:
             self.wrong(element, f"the pci_busid {attributes['pci_busid'][:40]!r} is no PCI address")
         if address in self.found.functions:
-            self.notes.append(f"a second PCI device {address} in line {element.line} is left out")
+            self.again.append(f"{address} in line {element.line}")
             return Place()
         root = place.root
         if place.below_host_bridge:
