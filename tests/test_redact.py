@@ -228,3 +228,18 @@ def test_redacting_any_text_twice_is_redacting_it_once(text, value):
     )
     once = redact(snapshot)
     assert redact(once) == once
+
+
+def test_serials_and_host_in_an_hwloc_xml():
+    text = (
+        '<info name="NVIDIASerial" value="1234A5678"/><info name="NVIDIAUUID" value="GPU-0f2cba44-98d1-4e77-a1f0-'
+        '3c9d7be61a07"/><info name="DMIProductSerial" value="1234A5678"/><info name="HostName" value="gpu-node-17"/>'
+        '<info name="DMIProductName" value="Server 4"/><info name="Address" value="aa:bb:cc:00:11:22"/>'
+    )
+    plain = Snapshot(host=Host(hostname="gpu-node-17"), raw=[RawText(source="hwloc-xml", text=text)])
+    assert redact(plain).raw[0].text == (
+        '<info name="NVIDIASerial" value="serial-1"/><info name="NVIDIAUUID" value="GPU-00000000-0000-4000-8000-'
+        '000000000000"/><info name="DMIProductSerial" value="serial-1"/><info name="HostName" value="host-1"/>'
+        '<info name="DMIProductName" value="Server 4"/><info name="Address" value="02:00:00:00:00:00"/>'
+    )
+    assert redact(redact(plain)) == redact(plain)

@@ -8,6 +8,17 @@ _ADDRESS = re.compile(
     r"^(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<bus>[0-9a-f]{1,2}):(?P<device>[0-9a-f]{1,2})(?:\.(?P<function>[0-7]))?$", re.I
 )
 
+_CLASSES = ("0x02", "0x03", "0x12", "0x0108", "0x0801", "0x0b40", "0x0c06")
+"""Network, display, accelerator, NVMe, DMA engine, co-processor, older InfiniBand adapter."""
+_NVIDIA_BRIDGE = "0x0680"
+"""NVSwitch and NVLink bridge functions."""
+NVIDIA = "0x10de"
+
+
+def matters(class_code: str, vendor: str | None) -> bool:
+    """Whether a function moves data beside GPUs, or is one: `class_code` as `0x0302` or `0x030200`."""
+    return class_code.startswith(_CLASSES) or (class_code.startswith(_NVIDIA_BRIDGE) and vendor == NVIDIA)
+
 
 def normalize(address: str) -> str:
     """Return a PCI address as sysfs spells it: `0000:1a:00.0`, five or more domain digits only when needed.

@@ -63,6 +63,8 @@ _DOMAIN: Final = re.compile(
     re.I,
 )
 _SERIAL: Final = re.compile(r"(\b(?:serial|asset)(?: ?(?:number|no\.?|tag))?\s*[:=]\s*)(?!N/A\b)(\S+)", re.I)
+_NAMED_SERIAL: Final = re.compile(r'(name="[A-Za-z]*(?:Serial|UUID|AssetTag)[A-Za-z]*" value=")([^"\s]+)')
+"""As hwloc writes them in its XML."""
 _ADDRESSED: Final = re.compile(r"(_ADDR|_ADDRESS|_HOST|_HOSTS|_HOSTNAME|_HOSTID|_COMM_ID|_SERVER|_ENDPOINT|NODELIST)$")
 """Settings whose value is a host, perhaps with a port."""
 _HOST_PORT: Final = re.compile(r"(?:[a-z]+://)?([A-Za-z0-9][\w.\[\],-]*\w|\w)(?=$|[:/])")
@@ -143,6 +145,7 @@ class _Redactor:
         text = _GUID.sub(lambda match: self.guid(match.group()), text)
         text = _IPV4.sub(self._ipv4, text)
         text = _SERIAL.sub(lambda match: match.group(1) + self.serial(match.group(2)), text)
+        text = _NAMED_SERIAL.sub(lambda match: match.group(1) + self._named(match.group(2)), text)
         text = _AT_HOST.sub(lambda match: f"{self.account(match.group(1))}@{self._host(match.group(2))}", text)
         return _HOME.sub(lambda match: f"{match.group(1)}/{self.account(match.group(2))}", text)
 
@@ -163,6 +166,10 @@ class _Redactor:
         if match is None or re.fullmatch(r"[\d.]+", match.group(1)) or match.group(1).lower() == "localhost":
             return value
         return value[: match.start(1)] + self._host(match.group(1)) + value[match.end(1) :]
+
+    def _named(self, value: str) -> str:
+        # A UUID has its placeholder already.
+        return value if _PLAIN_UUID.search(value) else self.serial(value)
 
     def _cut_uuid(self, match: re.Match[str]) -> str:
         cut = match.group(2).lower()

@@ -166,6 +166,8 @@ class PciDevice(Struct, frozen=True, kw_only=True):
     numa_node: Int | None = None
     link_speed_gts: float | None = None
     link_width: Int | None = None
+    link_gbps: float | None = None
+    """The link as it was, GB/s after line coding, where a source tells speed and width only together."""
     max_link_speed_gts: float | None = None
     max_link_width: Int | None = None
     iommu_group: str | None = None

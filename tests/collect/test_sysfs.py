@@ -142,16 +142,16 @@ def test_nothing_without_sysfs(tree):
 
 def test_numa_nodes(tree):
     base = "/sys/devices/system/node"
-    for node, cpus, distance in ((0, "0-31,64-95", "10 21"), (1, "32-63", "21 10"), (8, "", "40 40")):
+    for node, cpus, distance in ((0, "0-31,64-95", "10 21 40"), (1, "32-63", "21 10 80"), (8, "", "40 80 10")):
         tree.file(f"{base}/node{node}/cpulist", f"{cpus}\n")
         tree.file(f"{base}/node{node}/distance", f"{distance}\n")
         tree.file(f"{base}/node{node}/meminfo", f"Node {node} MemTotal:       1024 kB\nNode {node} MemFree: 1 kB\n")
     tree.file(f"{base}/node_control", "")
     nodes = sysfs.read_numa(Files(tree.root))
     assert [(node.id, node.cpus, node.memory_bytes, node.distances) for node in nodes] == [
-        (0, "0-31,64-95", 1048576, [10, 21]),
-        (1, "32-63", 1048576, [21, 10]),
-        (8, "", 1048576, [40, 40]),
+        (0, "0-31,64-95", 1048576, [10, 21, 40]),
+        (1, "32-63", 1048576, [21, 10, 80]),
+        (8, "", 1048576, [40, 80, 10]),
     ]
 
 

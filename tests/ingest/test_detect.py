@@ -84,7 +84,7 @@ def test_a_snapshot() -> None:
         (b'{"a":' * 200_000, "begins like JSON"),
         (b"[" * 200_000, "no GPU topology matrix"),
         (b'<graphs version="1"/>', "NCCL graph XML, which cannot be read yet"),
-        (b'<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology/>', "hwloc topology, which cannot"),
+        (b'<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology/>', "no <object> in this topology"),
         (b'<!DOCTYPE nvidia_smi_log SYSTEM "x"><nvidia_smi_log/>', "`nvidia-smi -q -x`, which cannot be read yet"),
         (b'<?xml version="1.0"?><other/>', "this XML is none"),
         (XML.encode()[:60], "the XML is broken here"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from topoadvisor.snapshot import Gpu, Nic, PciDevice, Snapshot
+from topoadvisor.snapshot import Gpu, Host, Nic, NumaNode, PciDevice, Snapshot
 from topoadvisor.topology.graph import build
 
 
@@ -74,3 +74,32 @@ def test_devices_of_one_root_complex_that_name_different_numa_nodes() -> None:
     assert topology.pair("gpu:0", "gpu:1").link_class == "PHB"
     assert topology.attributes["hierarchy"].numa("gpu:0") == "numa:1"
     assert any("different NUMA nodes" in note for note in topology.notes)
+
+
+def test_a_way_with_a_missing_bridge_is_unknown_but_numa_nodes_still_tell_apart() -> None:
+    pci = [
+        PciDevice(address="0000:03:00.0", parent="0000:02:00.0", root="0000:00", numa_node=0),
+        PciDevice(address="0000:04:00.0", root="0000:00", numa_node=0),
+        PciDevice(address="0000:85:00.0", numa_node=1),
+    ]
+    gpus = [Gpu(index=index, address=device.address, nvlinks=[]) for index, device in enumerate(pci)]
+    nodes = [NumaNode(id=0, cpus="0-3"), NumaNode(id=1, cpus="4-7")]
+    topology = build(Snapshot(gpus=gpus, pci=pci, host=Host(numa_nodes=nodes)))
+    assert topology.pair("gpu:0", "gpu:1").link_class is None
+    assert topology.pair("gpu:0", "gpu:2").link_class == "SYS"
+    assert topology.attributes["hierarchy"].numa("gpu:0") == "numa:0"
+    assert any("0000:02:00.0 above 0000:03:00.0 is not in the list" in note for note in topology.notes)
+
+
+def test_a_bandwidth_alone_counts_for_switches_and_not_for_gpus_that_idle() -> None:
+    pci = [
+        PciDevice(address="0000:00:01.0", root="0000:00", class_code="0x0604"),
+        PciDevice(address="0000:01:00.0", root="0000:00", parent="0000:00:01.0", class_code="0x0604", link_gbps=15.754),
+        PciDevice(address="0000:02:00.0", root="0000:00", parent="0000:01:00.0", class_code="0x0604"),
+        PciDevice(address="0000:03:00.0", root="0000:00", parent="0000:02:00.0", link_gbps=4.0),
+    ]
+    gpu = Gpu(index=0, name="NVIDIA A100-SXM4-80GB", address="0000:03:00.0", nvlinks=[])
+    graph = build(Snapshot(gpus=[gpu], pci=pci)).graph
+    assert graph.edges["pci:0000:01:00.0", "pci:0000:00:01.0"]["gbps"] == pytest.approx(15.754 * 256 / 280, abs=0.01)
+    idle = graph.edges["gpu:0", "pci:0000:02:00.0"]
+    assert (idle["gen"], idle["width"], idle["inferred"]) == (4, 16, True)

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from topoadvisor import cpu_lists
+from topoadvisor.collect import sysfs
 from topoadvisor.collect.world import Files, World
+from topoadvisor.hardware import processors
 from topoadvisor.numbers import whole
 from topoadvisor.snapshot import Cpu, Driver, Host
 
@@ -25,15 +28,6 @@ _DMI_NAMES: Final = (
     "chassis_asset_tag",
 )
 """Never `*_serial` nor `product_uuid`, which name one machine."""
-_CPU_VENDORS: Final = {
-    "GenuineIntel": "Intel",
-    "AuthenticAMD": "AMD",
-    "HygonGenuine": "Hygon",
-    "CentaurHauls": "Zhaoxin",
-    "Shanghai": "Zhaoxin",
-}
-_ARM_IMPLEMENTERS: Final = {0x41: "Arm", 0x4E: "NVIDIA", 0xC0: "Ampere", 0x48: "HiSilicon", 0x46: "Fujitsu"}
-_ARM_NEOVERSE: Final = {0xD0C: "Neoverse-N1", 0xD40: "Neoverse-V1", 0xD49: "Neoverse-N2", 0xD4F: "Neoverse-V2"}
 _HYPERVISOR_DMI: Final = (
     ("qemu", "KVM"),
     ("kvm", "KVM"),
@@ -54,7 +48,7 @@ _UNIT_FOLDERS: Final = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/
 _SYSTEMCTL_DEADLINE_S: Final = 5.0
 _ROUTE_UP: Final = 0x1
 _DEFAULT_ROUTE: Final = re.compile(
-    r"^(\S+)\s+00000000\s+[0-9A-F]+\s+([0-9A-F]{1,16})\s+[0-9]+\s+[0-9]+\s+([0-9]{1,18})\s+00000000\b", re.MULTILINE
+    r"^(\S+)\s+00000000\s+[0-9A-F]+\s+([0-9A-F]{1,8})\s+[0-9]+\s+[0-9]+\s+([0-9]{1,10})\s+00000000\b", re.MULTILINE
 )
 """Interface, flags and metric of a route to 0.0.0.0/0 in /proc/net/route."""
 _CPUINFO_HEAD: Final = 1 << 14
@@ -90,7 +84,7 @@ def read_host(files: Files, world: World, dmi: dict[str, str] | None) -> Host:
     status = files.text("/proc/self/status") or ""
     allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
     nvswitch = files.exists("/dev/nvidia-nvswitchctl")
-    shm_total, shm_free = _shared_memory(files)
+    shm_total, shm_free = _shared_memory(files, world)
     return Host(
         hostname=_hostname(files, world),
         kernel=files.text("/proc/sys/kernel/osrelease", 1024),
@@ -109,7 +103,7 @@ def read_host(files: Files, world: World, dmi: dict[str, str] | None) -> Host:
         allowed_cpus=allowed.group(1) if allowed else None,
         default_interface=_default_interface(files, world),
         services=_services(files, world),
-        topology_file=files.exists("/var/run/nvidia-topologyd/virtualTopology.xml"),
+        topology_file=_topology_file(files, world),
         # A container is given chosen device nodes: one that is missing proves nothing about the machine.
         nvswitch_control=True if nvswitch else False if container == "none" and files.exists("/dev") else None,
     )
@@ -140,11 +134,20 @@ def _read_limits(files: Files) -> dict[str, int]:
     return limits
 
 
-def _shared_memory(files: Files) -> tuple[int | None, int | None]:
+def _topology_file(files: Files, world: World) -> bool | None:
+    """Whether the file that NCCL reads by default is there; None for a copied tree without the folder around it."""
+    there = files.exists("/var/run/nvidia-topologyd/virtualTopology.xml")
+    return None if not there and world.elsewhere and not files.exists("/var/run") else there
+
+
+def _shared_memory(files: Files, world: World) -> tuple[int | None, int | None]:
     """Bytes of /dev/shm, all and free."""
     folder = files.outside("/dev/shm")
     try:
         state = os.statvfs(folder) if folder else None
+        if folder and world.elsewhere and os.stat(folder).st_dev == os.stat(world.root).st_dev:  # noqa: PTH116
+            # A folder in a copied tree, not the mounted memory of a machine.
+            state = None
     except OSError:
         state = None
     return (None, None) if state is None else (state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize)
@@ -180,10 +183,11 @@ def _read_cpuinfo(files: Files) -> dict[str, str] | None:
 
 
 def _cpu(files: Files, world: World, cpuinfo: dict[str, str] | None) -> Cpu:
+    online = sysfs.online_cpus(files)
     cpu = Cpu(
-        architecture=files.text("/proc/sys/kernel/arch", 64) or world.machine,
-        sockets=_sockets(files),
-        online=files.text("/sys/devices/system/cpu/online", 4096),
+        architecture=_architecture(files, world, cpuinfo),
+        sockets=_sockets(files, online or set()),
+        online=cpu_lists.spell(online) if online is not None else None,
     )
     if cpuinfo is None:
         return cpu
@@ -191,16 +195,14 @@ def _cpu(files: Files, world: World, cpuinfo: dict[str, str] | None) -> Cpu:
     if "vendor_id" in cpuinfo:
         return change(
             cpu,
-            vendor=_CPU_VENDORS.get(cpuinfo["vendor_id"], cpuinfo["vendor_id"]),
+            vendor=processors.vendor(cpuinfo["vendor_id"]),
             model_name=cpuinfo.get("model name"),
             family=_number(cpuinfo.get("cpu family")),
             model=_number(cpuinfo.get("model")),
         )
     if "CPU implementer" in cpuinfo:
-        implementer, part = _number(cpuinfo["CPU implementer"]), _number(cpuinfo.get("CPU part"))
-        name = _ARM_NEOVERSE.get(part or 0) if implementer == 0x41 else None
-        vendor = _ARM_IMPLEMENTERS.get(implementer or 0, cpuinfo["CPU implementer"])
-        return change(cpu, vendor=vendor, model_name=name, model=part)
+        vendor, name = processors.arm(cpuinfo["CPU implementer"], cpuinfo.get("CPU part"))
+        return change(cpu, vendor=vendor, model_name=name, model=_number(cpuinfo.get("CPU part")))
     if "POWER" in cpuinfo.get("cpu", ""):
         return change(cpu, vendor="IBM", model_name=cpuinfo["cpu"])
     return cpu
@@ -213,28 +215,43 @@ def _number(text: str | None) -> int | None:
         return None
 
 
-def _sockets(files: Files) -> int | None:
+def _sockets(files: Files, online: set[int]) -> int | None:
     """CPU packages, counted by walking from one package's first CPU to the next package's."""
-    online = _expand(files.text("/sys/devices/system/cpu/online", 4096))
+    left = set(online)
     packages = 0
-    while online:
-        folder = f"/sys/devices/system/cpu/cpu{min(online)}/topology"
-        siblings = files.text(f"{folder}/package_cpus_list", 4096) or files.text(f"{folder}/core_siblings_list", 4096)
-        members = _expand(siblings)
-        if not members & online:
+    while left:
+        folder = f"/sys/devices/system/cpu/cpu{min(left)}/topology"
+        if files.number(f"{folder}/physical_package_id") == -1:
+            # What the kernel takes for a package then is a core.
+            return None
+        members = next(
+            (
+                found
+                for name in ("package_cpus", "core_siblings")
+                if (found := sysfs.members(files, f"{folder}/{name}_list", f"{folder}/{name}"))
+            ),
+            set(),
+        )
+        if not members & left:
             return packages or None
         packages += 1
-        online -= members
+        left -= members
     return packages or None
 
 
-def _expand(ranges: str | None) -> set[int]:
-    """`0-2,8` → {0, 1, 2, 8}."""
-    numbers: set[int] = set()
-    for part in (ranges or "").split(","):
-        if match := re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip()):
-            numbers.update(range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1))
-    return numbers
+def _architecture(files: Files, world: World, cpuinfo: dict[str, str] | None) -> str | None:
+    """`x86_64`, `aarch64`, `ppc64le`; None for the files of another machine that do not tell."""
+    if told := files.text("/proc/sys/kernel/arch", 64):
+        return told
+    if not world.elsewhere:
+        return world.machine
+    release = (files.text("/proc/sys/kernel/osrelease", 1024) or "").rpartition(".")[2]
+    if release in ("x86_64", "aarch64", "ppc64le", "ppc64"):
+        return release
+    keys = cpuinfo or {}
+    if "lm" in keys.get("flags", "").split():
+        return "x86_64"
+    return "aarch64" if "CPU implementer" in keys and keys.get("CPU architecture") == "8" else None
 
 
 def _hypervisor(files: Files, cpuinfo: dict[str, str] | None, dmi: dict[str, str] | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,7 +17,6 @@ T = TypeVar("T")
 
 DEADLINE_S: Final = 20.0
 """How long NVML and each `nvidia-smi` command may take; they run at the same time."""
-_NVIDIA: Final = "0x10de"
 _GPU_CLASSES: Final = ("0x0300", "0x0302")
 _ERRORS_KEPT: Final = 50
 """Of one file source: a sysfs that is closed to us fails the same way for every device."""
@@ -60,14 +59,21 @@ def capture(world: World, *, deadline_s: float = DEADLINE_S) -> Snapshot:
         for job in (nvml_job, *jobs.values()):
             if job is not None:
                 job.stop()
+    if world.elsewhere and pci_devices is not None and _are_strangers(answers.gpus, pci_devices):
+        reason = f"the GPUs of this machine are not among the PCI devices below {world.root}: that is another machine"
+        answers = nvml.Reading(Source(name="nvml", status="absent", reason=reason), Driver(), [], None)
+        printed = nvidia_smi.Reading(
+            [msgspec.structs.replace(source, status="absent", reason=reason) for source in printed.sources], [], []
+        )
+    told = _read_driver_gpus(Files(world.root))
     gpus = _with_nearest_node(answers.gpus, pci_devices or [])
     if answers.source.status in ("absent", "failed"):
-        gpus = _gpus_without_nvml(Files(world.root), pci_devices or [])
+        gpus = _gpus_without_nvml(told, pci_devices or [])
     return Snapshot(
         captured_at=world.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         tool=f"topoadvisor {__version__}",
         sources=[answers.source, *printed.sources, *desk.sources],
-        gpus=gpus,
+        gpus=_with_memory_node(gpus, told),
         p2p=answers.p2p,
         nics=nics,
         pci=pci_devices,
@@ -135,6 +141,15 @@ class _Desk:
         return nvml.gather(nvml.parse_pieces(done.out), cut=cut, seconds=done.seconds)
 
 
+def _are_strangers(gpus: list[Gpu], devices: list[PciDevice]) -> bool:
+    """NVML shows GPUs, and none of them stands in this PCI tree."""
+    listed = {device.address: device.device for device in devices}
+    return bool(gpus) and not any(
+        gpu.address in listed and (gpu.pci_device is None or listed[gpu.address] in (None, gpu.pci_device))
+        for gpu in gpus
+    )
+
+
 def _with_nearest_node(gpus: list[Gpu], devices: list[PciDevice]) -> list[Gpu]:
     """NVML's GPUs, with sysfs' NUMA node where NVML names none."""
     nodes = {device.address: device.numa_node for device in devices}
@@ -144,32 +159,55 @@ def _with_nearest_node(gpus: list[Gpu], devices: list[PciDevice]) -> list[Gpu]:
     ]
 
 
-def _gpus_without_nvml(files: Files, devices: list[PciDevice]) -> list[Gpu]:
-    """The GPUs that the PCI tree shows, numbered in bus order as NVML would number them.
+def _gpus_without_nvml(told: Mapping[str, Mapping[str, str]], devices: list[PciDevice]) -> list[Gpu]:
+    """The GPUs that the PCI tree or the kernel driver shows, numbered in bus order as NVML would number them.
 
-    Not those given away to a guest, nor virtual functions made for one. Name and UUID are what the kernel driver says.
+    Not those given away to a guest, nor virtual functions made for one. Name and UUID are what the driver says.
     """
-    found = [
-        device
+    listed = {device.address: device for device in devices}
+    found = {
+        device.address
         for device in devices
-        if device.vendor == _NVIDIA
-        and (device.class_code or "").startswith(_GPU_CLASSES)
-        and device.driver != "vfio-pci"
-        and device.sriov_of is None
-    ]
-    folders = {pci.normalize(name): name for name in files.names("/proc/driver/nvidia/gpus") or [] if "." in name}
+        if device.vendor == pci.NVIDIA and (device.class_code or "").startswith(_GPU_CLASSES)
+    }
+    elsewhere = {device.address for device in devices if device.driver == "vfio-pci" or device.sriov_of is not None}
     gpus = []
-    for index, device in enumerate(found):
-        text = files.text(f"/proc/driver/nvidia/gpus/{folders.get(device.address)}/information", 4096) or ""
-        told = dict(re.findall(r"^([^:\n]+):\s*(\S.*?)\s*$", text, re.MULTILINE))
+    for index, address in enumerate(sorted((found | told.keys()) - elsewhere, key=pci.sort_key)):
+        words, device = told.get(address, {}), listed.get(address)
         gpus.append(
             Gpu(
                 index=index,
-                name=told.get("Model"),
-                address=device.address,
-                uuid=told.get("GPU UUID") if "?" not in told.get("GPU UUID", "?") else None,
-                pci_device=device.device,
-                numa_node=device.numa_node,
+                name=words.get("Model"),
+                address=address,
+                uuid=words.get("GPU UUID") if "?" not in words.get("GPU UUID", "?") else None,
+                pci_device=device.device if device is not None else None,
+                numa_node=device.numa_node if device is not None else None,
             )
         )
     return gpus
+
+
+def _read_driver_gpus(files: Files) -> dict[str, dict[str, str]]:
+    """PCI address → what the kernel driver says of a GPU in `information` and `numa_status`."""
+    told = {}
+    for name in files.names("/proc/driver/nvidia/gpus") or []:
+        try:
+            address = pci.normalize(name)
+        except ValueError:
+            continue
+        texts = (files.text(f"/proc/driver/nvidia/gpus/{name}/{file}", 4096) for file in ("information", "numa_status"))
+        told[address] = {
+            key: value for text in texts for key, value in re.findall(r"^([^:\n]+):\s*(\S.*?)\s*$", text or "", re.M)
+        }
+    return told
+
+
+def _with_memory_node(gpus: list[Gpu], told: Mapping[str, Mapping[str, str]]) -> list[Gpu]:
+    """GPUs with the NUMA node of their own memory as the driver says it (POWER9, Grace), where NVML did not."""
+    nodes = {address: words.get("Node", "") for address, words in told.items()}
+    return [
+        msgspec.structs.replace(gpu, memory_numa_node=int(node))
+        if gpu.memory_numa_node is None and re.fullmatch(r"[0-9]{1,5}", node := nodes.get(gpu.address or "", ""))
+        else gpu
+        for gpu in gpus
+    ]

@@ -6,18 +6,13 @@ import re
 import struct
 from typing import Final
 
-from topoadvisor import pci
+from topoadvisor import cpu_lists, pci
 from topoadvisor.collect.world import Files
-from topoadvisor.numbers import natural, whole
+from topoadvisor.numbers import natural
 from topoadvisor.snapshot import IbPort, IommuGroup, Nic, NumaNode, PciDevice
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ROOT: Final = re.compile(r"pci([0-9a-f]{4,8}:[0-9a-f]{2})")
-_NVIDIA: Final = "0x10de"
-_CLASSES: Final = ("0x02", "0x03", "0x12", "0x0108", "0x0801", "0x0b40")
-"""Network, display, accelerator, NVMe, DMA engine, co-processor: what moves data beside GPUs."""
-_NVIDIA_BRIDGE: Final = "0x0680"
-"""NVSwitch and NVLink bridge functions."""
 _WIDTHS: Final = {1, 2, 4, 8, 12, 16, 32}
 _PORT_TYPES: Final = {
     0: "endpoint",
@@ -45,31 +40,34 @@ _GIDS_UNUSED_IN_A_ROW: Final = 16
 
 
 def read_pci(files: Files) -> list[PciDevice] | None:
-    """Functions that matter for GPU traffic and every bridge above one, in bus order; None without a PCI sysfs."""
+    """Functions that matter for GPU traffic and every bridge above one, in bus order; None without a PCI sysfs.
+
+    Where a function stands is read from its path: the buses that bridges name may be missing or wrong.
+    """
     names = files.names("/sys/bus/pci/devices")
     if names is None:
         return None
-    places: dict[str, list[str]] = {}
+    folders: dict[str, str] = {}
     wanted: set[str] = set()
     for name in names:
         if not _ADDRESS.fullmatch(name):
             continue
-        places[name] = (files.inside(f"/sys/bus/pci/devices/{name}") or "").split("/")
-        class_code = files.text(f"/sys/bus/pci/devices/{name}/class", 64) or ""
-        nvswitch = (
-            class_code.startswith(_NVIDIA_BRIDGE) and files.text(f"/sys/bus/pci/devices/{name}/vendor") == _NVIDIA
-        )
-        if nvswitch or class_code.startswith(_CLASSES):
+        folders[name] = folder = files.inside(f"/sys/bus/pci/devices/{name}") or f"/sys/bus/pci/devices/{name}"
+        class_code = files.text(f"{folder}/class", 64) or ""
+        if pci.matters(class_code, files.text(f"{folder}/vendor", 64)):
             wanted.add(name)
-            wanted.update(part for part in places[name] if _ADDRESS.fullmatch(part))
-    return [
-        _read_function(files, address, places[address]) for address in sorted(wanted & set(places), key=pci.sort_key)
-    ]
+            parts = folder.split("/")
+            for place, part in enumerate(parts):
+                if _ADDRESS.fullmatch(part):
+                    wanted.add(part)
+                    # A bridge that is not listed still stands in the path.
+                    folders.setdefault(part, "/".join(parts[: place + 1]))
+    near = _Near(files)
+    return [_read_function(files, address, folders[address], near) for address in sorted(wanted, key=pci.sort_key)]
 
 
-def _read_function(files: Files, address: str, place: list[str]) -> PciDevice:
-    folder = f"/sys/bus/pci/devices/{address}"
-    above = place[place.index(address) - 1] if address in place else ""
+def _read_function(files: Files, address: str, folder: str, near: _Near) -> PciDevice:
+    place = folder.split("/")[:-1]
     roots = [match.group(1) for part in place if (match := _ROOT.fullmatch(part))]
     port_type, redirect = parse_config(files.data(f"{folder}/config", _CONFIG_SIZE) or b"")
     return PciDevice(
@@ -77,11 +75,11 @@ def _read_function(files: Files, address: str, place: list[str]) -> PciDevice:
         class_code=files.text(f"{folder}/class", 64) or None,
         vendor=files.text(f"{folder}/vendor", 64) or None,
         device=files.text(f"{folder}/device", 64) or None,
-        parent=pci.normalize(above) if _ADDRESS.fullmatch(above) else None,
+        parent=pci.normalize(place[-1]) if place and _ADDRESS.fullmatch(place[-1]) else None,
         # A VMD controller is a root complex inside a device: the innermost one is meant.
         root=roots[-1] if roots else None,
         driver=files.target_name(f"{folder}/driver"),
-        numa_node=files.number(f"{folder}/numa_node"),
+        numa_node=near.node(folder),
         link_speed_gts=_speed(files, f"{folder}/current_link_speed"),
         link_width=_width(files, f"{folder}/current_link_width"),
         max_link_speed_gts=_speed(files, f"{folder}/max_link_speed"),
@@ -93,13 +91,69 @@ def _read_function(files: Files, address: str, place: list[str]) -> PciDevice:
     )
 
 
+class _Near:
+    """NUMA nodes of PCI functions."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._cpus: dict[int, set[int]] | None = None
+
+    def node(self, folder: str) -> int | None:
+        """`numa_node`; without that file, as in a copied tree, the node that holds all its local CPUs."""
+        if (node := self._files.number(f"{folder}/numa_node")) is not None:
+            return node
+        local = members(self._files, f"{folder}/local_cpulist", f"{folder}/local_cpus")
+        if not local:
+            return None
+        if self._cpus is None:
+            self._cpus = node_cpus(self._files)
+        holders = [node for node, cpus in self._cpus.items() if local <= cpus]
+        return holders[0] if len(holders) == 1 else None
+
+
+def members(files: Files, list_path: str, mask_path: str) -> set[int] | None:
+    """A set of CPUs from its list, else from its mask, which older kernels and copied trees have alone."""
+    text = files.text(list_path)
+    if text is not None and (found := cpu_lists.parse(text)) is not None:
+        return found
+    mask = files.text(mask_path)
+    return cpu_lists.parse_mask(mask) if mask is not None else None
+
+
+def online_cpus(files: Files) -> set[int] | None:
+    """CPUs that run; None when the kernel shows no CPUs."""
+    base = "/sys/devices/system/cpu"
+    text = files.text(f"{base}/online")
+    if text is not None and (found := cpu_lists.parse(text)) is not None:
+        return found
+    names = [name for name in files.names(base) or [] if re.fullmatch(r"cpu[0-9]{1,6}", name)]
+    return {int(name[3:]) for name in names if files.number(f"{base}/{name}/online") != 0} or None
+
+
+def node_cpus(files: Files) -> dict[int, set[int]]:
+    """Online CPUs of each NUMA node that says which it has."""
+    base = "/sys/devices/system/node"
+    online = online_cpus(files)
+    found = {}
+    for node in _node_ids(files):
+        cpus = members(files, f"{base}/node{node}/cpulist", f"{base}/node{node}/cpumap")
+        if cpus is not None:
+            found[node] = cpus if online is None else cpus & online
+    return found
+
+
+def _node_ids(files: Files) -> list[int]:
+    names = files.names("/sys/devices/system/node") or []
+    return sorted(int(name[4:]) for name in names if re.fullmatch(r"node[0-9]{1,6}", name))
+
+
 def _normalized(address: str | None) -> str | None:
     return pci.normalize(address) if address and _ADDRESS.fullmatch(address) else None
 
 
 def _speed(files: Files, path: str) -> float | None:
     """GT/s from `16.0 GT/s PCIe`; None for `Unknown`."""
-    match = re.match(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) GT/s", files.text(path, 64) or "")
+    match = re.match(r"([0-9]{1,4}(?:\.[0-9]{1,4})?) GT/s", files.text(path, 64) or "")
     return float(match.group(1)) if match else None
 
 
@@ -146,19 +200,28 @@ def _acs_redirect(config: bytes) -> bool | None:
 
 
 def read_numa(files: Files) -> list[NumaNode] | None:
-    """Online NUMA nodes by id; None when the kernel shows none."""
+    """Online NUMA nodes by id, with their online CPUs; None when the kernel shows none."""
     base = "/sys/devices/system/node"
-    ids = sorted(int(name[4:]) for name in files.names(base) or [] if re.fullmatch(r"node[0-9]{1,9}", name))
+    ids = _node_ids(files)
+    known = node_cpus(files)
+    taken: dict[int, int] = {}
     nodes = []
     for node in ids:
-        memory = re.search(r"MemTotal:\s*([0-9]{1,18}) kB", files.text(f"{base}/node{node}/meminfo") or "")
-        distances = files.text(f"{base}/node{node}/distance")
+        cpus = known.get(node)
+        if (other := next((taken[cpu] for cpu in cpus or () if cpu in taken), None)) is not None:
+            files.complain("read", f"{base}/node{node}", f"its CPUs are those of node {other} too")
+        taken |= {cpu: node for cpu in cpus or () if cpu not in taken}
+        memory = re.search(r"MemTotal:\s*([0-9]{1,15}) kB", files.text(f"{base}/node{node}/meminfo") or "")
+        row = (files.text(f"{base}/node{node}/distance") or "").split()
+        distances = [int(part) for part in row if re.fullmatch(r"[0-9]{1,6}", part)]
+        if row and len(distances) != len(ids):
+            files.complain("read", f"{base}/node{node}/distance", f"not one number for each of {len(ids)} nodes")
         nodes.append(
             NumaNode(
                 id=node,
-                cpus=files.text(f"{base}/node{node}/cpulist"),
+                cpus=None if cpus is None else cpu_lists.spell(cpus),
                 memory_bytes=int(memory.group(1)) * 1024 if memory else None,
-                distances=_numbers(distances) if distances else None,
+                distances=distances if len(distances) == len(ids) else None,
             )
         )
     return nodes or None
@@ -183,10 +246,6 @@ def read_iommu(files: Files) -> list[IommuGroup] | None:
     ]
 
 
-def _numbers(text: str) -> list[int]:
-    return [number for part in text.split() if (number := whole(part)) is not None]
-
-
 def read_nics(files: Files) -> list[Nic] | None:
     """RDMA devices, each with its interface, then the other interfaces; None when neither class exists."""
     interfaces = files.names("/sys/class/net")
@@ -195,13 +254,14 @@ def read_nics(files: Files) -> list[Nic] | None:
         return None
     # `bonding_masters` and the like are control files, not interfaces.
     waiting = [name for name in interfaces or [] if files.exists(f"/sys/class/net/{name}/ifindex")]
+    near = _Near(files)
     nics = []
     for device in sorted(devices or [], key=natural):
         interface = _interface_of(files, device, waiting)
         if interface is not None:
             waiting.remove(interface)
-        nics.append(_read_nic(files, device, interface))
-    return nics + [_read_nic(files, None, interface) for interface in sorted(waiting, key=natural)]
+        nics.append(_read_nic(files, device, interface, near))
+    return nics + [_read_nic(files, None, interface, near) for interface in sorted(waiting, key=natural)]
 
 
 def _interface_of(files: Files, device: str, candidates: list[str]) -> str | None:
@@ -216,7 +276,7 @@ def _interface_of(files: Files, device: str, candidates: list[str]) -> str | Non
     return min(uplinks or beside, key=natural, default=None)
 
 
-def _read_nic(files: Files, device: str | None, interface: str | None) -> Nic:
+def _read_nic(files: Files, device: str | None, interface: str | None, near: _Near) -> Nic:
     base = f"/sys/class/infiniband/{device}" if device else f"/sys/class/net/{interface}"
     net = f"/sys/class/net/{interface}"
     # A virtio or Hyper-V interface hangs below its PCI function: the nearest one above is meant.
@@ -235,7 +295,7 @@ def _read_nic(files: Files, device: str | None, interface: str | None) -> Nic:
         interface_index=files.number(f"{net}/ifindex") if interface else None,
         kind=interface_kind(files, interface) if interface else None,
         ports=_read_ports(files, base) if device else None,
-        numa_node=files.number(f"/sys/bus/pci/devices/{address}/numa_node") if address else None,
+        numa_node=near.node(f"/sys/bus/pci/devices/{address}") if address else None,
     )
 
 
@@ -268,12 +328,12 @@ def _read_ports(files: Files, base: str) -> list[IbPort] | None:
     if names is None:
         return None
     ports = []
-    for number, name in sorted((number, name) for name in names if (number := whole(name)) is not None):
+    for name in sorted((name for name in names if re.fullmatch(r"[0-9]{1,3}", name)), key=int):
         folder = f"{base}/ports/{name}"
-        rate = re.match(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec", files.text(f"{folder}/rate", 64) or "")
+        rate = re.match(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) Gb/sec", files.text(f"{folder}/rate", 64) or "")
         ports.append(
             IbPort(
-                port=number,
+                port=int(name),
                 state=_after_colon(files.text(f"{folder}/state", 64)),
                 physical_state=_after_colon(files.text(f"{folder}/phys_state", 64)),
                 rate_gbit=float(rate.group(1)) if rate else None,

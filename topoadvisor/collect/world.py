@@ -268,9 +268,9 @@ class Files:
         return bytes(content[:limit])
 
     def text(self, path: str, limit: int = 1 << 16) -> str | None:
-        """A small text file without the white space around it."""
+        """A small text file without the white space around it; copies of sysfs may end in zero bytes."""
         data = self.data(path, limit)
-        return None if data is None else data.decode(errors="replace").strip()
+        return None if data is None else data.strip(b"\0 \t\n\v\f\r").decode(errors="replace")
 
     def number(self, path: str) -> int | None:
         """A file that holds one integer, decimal or `0x…`; None when it holds something else."""
@@ -297,6 +297,10 @@ class Files:
             else:
                 found = [f"{base}/{part}" for base in found if self.exists(f"{base}/{part}")]
         return found
+
+    def complain(self, call: str, path: str, error: str) -> None:
+        """Write down that something read cannot be what it should be."""
+        self.errors.append(CallError(call=call, subject=printable(path), error=error))
 
     def _note(self, call: str, path: str, error: OSError) -> None:
         if error.errno not in _NORMAL_ABSENCE:

@@ -109,9 +109,21 @@ def pcie_raw_gbps(gen: int | None, width: int | None) -> float | None:
     return round(row.raw_lane_gbps * width, 3) if row is not None and width else None
 
 
+def pcie_payload_gbps(raw_gbps: float | None) -> float | None:
+    """Payload with 256-byte packets of a link by its rate after line coding; the same part in all generations."""
+    row = tables.links().pcie[3]
+    return round(raw_gbps * row.payload_lane_gbps / row.raw_lane_gbps, 3) if raw_gbps else None
+
+
 def pcie_gen(gts: float | None) -> int | None:
     """The PCIe generation of a lane rate in GT/s."""
     return next((gen for gen, row in tables.links().pcie.items() if row.gts == gts), None)
+
+
+def pcie_gts(gen: int) -> float | None:
+    """The lane rate of a PCIe generation in GT/s."""
+    row = tables.links().pcie.get(gen)
+    return row.gts if row is not None else None
 
 
 def cpu_model(

@@ -17,7 +17,7 @@ MAX_BYTES: Final = 64 << 20
 _FIXTURE: Final = "fixture:"
 _KINDS: Final = (
     "SOURCE is a snapshot (`topoadvisor capture`), the text of `nvidia-smi topo -m`, an NCCL topology XML, "
-    "or fixture:NAME."
+    "an hwloc XML (`lstopo --of xml`), or fixture:NAME."
 )
 
 _MAGIC: Final = (
@@ -36,7 +36,6 @@ _ROOTS: Final = {
         "an NCCL graph XML",
         "NCCL writes the topology with NCCL_TOPO_DUMP_FILE, the graph with another variable.",
     ),
-    "topology": ("an hwloc topology", "Give the text of `nvidia-smi topo -m` from the same machine."),
     "nvidia_smi_log": ("the XML of `nvidia-smi -q -x`", "Give the text of `nvidia-smi topo -m` from the same machine."),
 }
 _OTHERS: Final = (
@@ -128,6 +127,10 @@ def _recognised(data: bytes, file: str) -> Snapshot:
             from topoadvisor.ingest import nccl_topo_xml
 
             return nccl_topo_xml.parse(text, file=file)
+        if root == "topology":
+            from topoadvisor.ingest import hwloc_xml
+
+            return hwloc_xml.parse(text, file=file)
         if root in _ROOTS:
             what, hint = _ROOTS[root]
             raise InputError(f"this is {what}, which cannot be read yet", file=file, hint=hint)
@@ -176,7 +179,7 @@ def _json(text: str, start: str, file: str) -> Snapshot | None:
 
 def _root(start: str) -> str | None:
     """The first element that one of the known XML formats begins with, past comments and a document type."""
-    match = re.search(rf"<(system|{'|'.join(_ROOTS)})[\s>/]", start)
+    match = re.search(rf"<(system|topology|{'|'.join(_ROOTS)})[\s>/]", start)
     return match[1] if match else None
 
 

@@ -7,15 +7,14 @@ may leave out what NCCL finds by itself at run time: then it stays not read here
 from __future__ import annotations
 
 import re
-import xml.parsers.expat
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
 from topoadvisor import pci
 from topoadvisor.errors import InputError
+from topoadvisor.ingest import xml_tree
+from topoadvisor.ingest.xml_tree import Element as _Element
 from topoadvisor.snapshot import (
     CallError,
     Cpu,
@@ -33,7 +32,6 @@ from topoadvisor.snapshot import (
 )
 
 SOURCE = "nccl-topology-xml"
-MAX_DEPTH = 64
 MAX_ELEMENTS = 50_000
 MAX_NVLINKS = 1024
 """Of one GPU; a count beyond this is no count."""
@@ -52,18 +50,6 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}|0[xX][0-9a-fA-F]{1,16}")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*GT/s")
 
 
-@dataclass
-class _Element:
-    tag: str
-    attributes: dict[str, str]
-    line: int
-    column: int
-    children: list[_Element] = field(default_factory=list)
-
-    def each(self, tag: str) -> Iterator[_Element]:
-        return (child for child in self.children if child.tag == tag)
-
-
 def parse(text: str, *, file: str) -> Snapshot:
     """Read one machine from an NCCL topology XML; of a fused multi-node dump, the first host.
 
@@ -72,7 +58,7 @@ def parse(text: str, *, file: str) -> Snapshot:
 
     Raises InputError with line and column for broken XML, a document type, or a value that cannot be.
     """
-    root = _tree(text, file)
+    root = xml_tree.parse(text, file=file, hint=_HINT, max_elements=MAX_ELEMENTS)
     if root.tag != "system":
         raise _wrong(file, root, f"the root element is <{root.tag}>, not <system>")
     if root.attributes.get("version", "1") != "1":
@@ -337,46 +323,6 @@ def _cpu_list(mask: str | None) -> str | None:
         ranges.append(f"{first}-{last}" if last > first else str(first))
         first = last + 1
     return ",".join(ranges) or None
-
-
-def _tree(text: str, file: str) -> _Element:
-    """The document as elements with their places. No document type, so no entity can expand or fetch anything."""
-    parser = xml.parsers.expat.ParserCreate("utf-8")
-    top = _Element("", {}, 0, 0)
-    stack = [top]
-    count = 0
-
-    def refuse(message: str) -> InputError:
-        return InputError(
-            message, file=file, line=parser.CurrentLineNumber, column=parser.CurrentColumnNumber + 1, hint=_HINT
-        )
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal count
-        count += 1
-        if len(stack) > MAX_DEPTH or count > MAX_ELEMENTS:
-            raise refuse(f"this XML is deeper than {MAX_DEPTH} levels or has more than {MAX_ELEMENTS} elements")
-        element = _Element(tag, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
-        stack[-1].children.append(element)
-        stack.append(element)
-
-    def doctype(*_: object) -> None:
-        raise refuse("a document type stands here; an NCCL topology has none")
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = lambda _: stack.pop()
-    parser.StartDoctypeDeclHandler = doctype
-    try:
-        parser.Parse(text.encode("utf-8", "replace"), True)
-    except xml.parsers.expat.ExpatError as error:
-        raise InputError(
-            f"the XML is broken here: {xml.parsers.expat.ErrorString(error.code)}",
-            file=file,
-            line=error.lineno,
-            column=error.offset + 1,
-            hint=_HINT,
-        ) from None
-    return top.children[0]
 
 
 def _wrong(file: str, element: _Element, message: str) -> InputError:

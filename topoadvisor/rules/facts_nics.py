@@ -257,13 +257,14 @@ def bridges(snapshot: Snapshot, sources: Sources, assumed: Assumed) -> dict[str,
         for address in ancestors(devices, gpu.address):
             below[address] = below.get(address, 0) + 1
     origin, why = sources.origin(*PCI), sources.why(*PCI)
+    closed = "reading ACS needs root" if snapshot.origin == "live" else why
     scopes: dict[str, Scope] = {}
     for device in devices.values():
         if not (device.class_code or "").startswith("0x0604"):
             continue
         scope = Scope(assumed.of("bridge", f"pci:{device.address}"))
         scope.read("bridge.address", device.address, origin, why)
-        scope.read("bridge.acs_redirect", device.acs_redirect, origin, "reading ACS needs root")
+        scope.read("bridge.acs_redirect", device.acs_redirect, origin, closed)
         scope.read("bridge.link_width", device.link_width, origin, why)
         scope.read("bridge.max_link_width", device.max_link_width, origin, why)
         scope.read("bridge.link_speed_gts", device.link_speed_gts, origin, why)

@@ -335,7 +335,7 @@ def _path(
     if node.value("vm.guest"):
         states, redirecting, why = [None], [], "a guest does not see the bridges of its host"
     elif known:
-        why = "reading ACS needs root"
+        why = "reading ACS needs root" if snapshot.origin == "live" else sources.why(*PCI)
     unread = not known or None in states
     scope.read("pair.path.acs_redirect", True if redirecting else None if unread else False, origin, why)
     scope.read("pair.path.acs_bridges", redirecting if redirecting or not unread else None, origin, why)

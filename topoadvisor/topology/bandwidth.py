@@ -78,7 +78,11 @@ def pcie_link(device: PciDevice | None, port: PciDevice | None, gpu: Gpu | None)
     inferred = model is not None and (gen is None or width is None)
     if model is not None and inferred:
         gen, width = gen or model.pcie_gen, width or model.pcie_width
-    return PcieRate(gen, width, catalogue.pcie_gbps(gen, width), inferred)
+    gbps = catalogue.pcie_gbps(gen, width)
+    if gbps is None and gpu is None and device is not None:
+        # A GPU's link idles at the first generation, a switch's and a NIC's do not.
+        gbps = catalogue.pcie_payload_gbps(device.link_gbps)
+    return PcieRate(gen, width, gbps, inferred)
 
 
 def fill_host_edges(graph: nx.Graph[str]) -> None:

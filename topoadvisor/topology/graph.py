@@ -39,7 +39,7 @@ def build(snapshot: Snapshot) -> Topology:
     joined = pairs.derive(graph, hierarchy, given, relations, wiring, counted, disagreements)
     hidden: Disagreement | None = None
     if given.has_tree:
-        disagreements += reconcile.numa_nodes(given.gpus, hierarchy, given.printed.homes)
+        disagreements += reconcile.numa_nodes(given.gpus, hierarchy, given.printed.homes, given.tree_origin)
         if reconcile.is_guest(snapshot) and not given.dump:
             hidden = reconcile.hidden_pcie_switches(given.gpus, given.models, hierarchy)
     return Topology(
@@ -76,7 +76,9 @@ def _grow_tree(
 ) -> dict[tuple[str, str], Relation]:
     """The tree from the list of PCI functions; returns how each pair is joined in it."""
     listed = given.snapshot.pci or ()
-    homes, found = pcie_tree.grow(graph, hierarchy, listed, given.gpus, given.nics, whole_switches=given.dump)
+    homes, found = pcie_tree.grow(
+        graph, hierarchy, listed, given.gpus, given.nics, origin=given.tree_origin, whole_switches=given.dump
+    )
     notes += found
     notes += host.grow(graph, hierarchy, given.snapshot.host, homes, origin=given.tree_origin)
     if given.dump:

@@ -12,6 +12,7 @@ from topoadvisor.topology import bandwidth, matrix
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
 
 DUMP = "nccl-topology-xml"
+HWLOC = "hwloc-xml"
 
 _ANCESTORS = {"X": LinkClass.PIX} | {str(link_class): link_class for link_class in PCIE_ORDER}
 """NVML's levels; one board with two GPUs has a switch between them."""
@@ -36,11 +37,11 @@ class Inputs:
 
     @property
     def tree_origin(self) -> str:
-        return DUMP if self.dump else "sysfs"
+        return self.snapshot.origin if self.snapshot.origin in (DUMP, HWLOC) else "sysfs"
 
     @property
     def link_origin(self) -> str:
-        return DUMP if self.dump else "nvml"
+        return self.snapshot.origin if self.snapshot.origin in (DUMP, HWLOC) else "nvml"
 
     def pairs(self) -> list[tuple[str, str]]:
         """GPU pairs in index order, then each GPU with each NIC."""

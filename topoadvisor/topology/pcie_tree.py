@@ -95,16 +95,19 @@ def grow(
     gpus: Mapping[str, Gpu],
     nics: Mapping[str, Nic],
     *,
+    origin: str,
     whole_switches: bool,
 ) -> tuple[dict[str, int | None], list[str]]:
     """Build the tree above the given GPUs and NICs, which are in the graph, from a list of PCI functions.
 
-    `whole_switches`: the list is NCCL's, which shows each switch as one bridge and no root ports or root complexes.
+    `origin` is where the list is from. `whole_switches`: it is NCCL's, which shows each switch as one bridge and no
+    root ports or root complexes.
 
-    Returns the NUMA node of each root complex (None = not known), and notes on what does not fit together.
+    Returns the NUMA node of each root complex (None = not known), and of the topmost bridge or device where the root
+    complex is not known; and notes on what does not fit together.
     """
     listed = {device.address: device for device in devices}
-    trunk = _Trunk(graph, hierarchy, listed, "nccl-topology-xml" if whole_switches else "sysfs", whole_switches)
+    trunk = _Trunk(graph, hierarchy, listed, origin, whole_switches)
     placed: list[tuple[str, Gpu | Nic]] = [*gpus.items(), *nics.items()]
     for node, device in placed:
         if device.address is None:
@@ -125,25 +128,26 @@ class _Trunk:
     origin: str
     whole_switches: bool
     votes: dict[str, Counter[int]] = field(default_factory=dict)
-    """Root complex → NUMA nodes that the devices below it name."""
+    """Root complex, or what stands highest without one → NUMA nodes that the devices below it name."""
     notes: list[str] = field(default_factory=list)
 
     def hang(self, node: str, function: PciDevice, device: Gpu | Nic) -> None:
         self.hierarchy.function[node] = function.address
-        above = self._bridges(function)
+        above, whole = self._bridges(function)
         top = above[-1] if above else function
-        root = self._root(top, device.numa_node)
+        root = self._root(top, device.numa_node) if whole else None
         for bridge in reversed(above):
             self._add_bridge(bridge, root)
         parent = f"pci:{above[0].address}" if above else root
         if parent is not None:
             gpu = device if isinstance(device, Gpu) else None
             self._join(node, parent, bandwidth.pcie_link(function, self._port(parent), gpu), internal=False)
-        if root is not None:
-            named = [function.numa_node, *(bridge.numa_node for bridge in above), device.numa_node]
-            numa = next((numa for numa in named if numa is not None and numa >= 0), None)
-            if numa is not None:
-                self.votes[root][numa] += 1
+        named = [function.numa_node, *(bridge.numa_node for bridge in above), device.numa_node]
+        numa = next((numa for numa in named if numa is not None and numa >= 0), None)
+        highest = root or (f"pci:{top.address}" if above else node)
+        votes = self.votes.setdefault(highest, Counter())
+        if numa is not None:
+            votes[numa] += 1
 
     def numa_of_roots(self) -> dict[str, int | None]:
         numa: dict[str, int | None] = {}
@@ -167,7 +171,8 @@ class _Trunk:
                 if edge["internal"] and self.hierarchy.role[node] in ("downstream", "root-port") and wires:
                     edge.update({key: wires[0][key] for key in ("gen", "width", "gbps")})
 
-    def _bridges(self, function: PciDevice) -> list[PciDevice]:
+    def _bridges(self, function: PciDevice) -> tuple[list[PciDevice], bool]:
+        """The bridges above, nearest first, and whether they reach the root complex."""
         above: list[PciDevice] = []
         seen = {function.address}
         address = function.parent
@@ -175,11 +180,11 @@ class _Trunk:
             bridge = self.listed.get(address)
             if bridge is None:
                 self.notes.append(f"Bridge {address} above {function.address} is not in the list of PCI devices.")
-                break
+                return above, False
             above.append(bridge)
             seen.add(address)
             address = bridge.parent
-        return above
+        return above, True
 
     def _root(self, top: PciDevice, numa: int | None) -> str | None:
         if top.root is None and top.parent is None and self.whole_switches:

@@ -59,14 +59,16 @@ def hidden_pcie_switches(
     )
 
 
-def numa_nodes(gpus: Mapping[str, Gpu], hierarchy: Hierarchy, printed: Mapping[str, int | str]) -> list[Disagreement]:
+def numa_nodes(
+    gpus: Mapping[str, Gpu], hierarchy: Hierarchy, printed: Mapping[str, int | str], tree_origin: str
+) -> list[Disagreement]:
     """GPUs for which the tree, NVML and a printed matrix name different NUMA nodes."""
     found: list[Disagreement] = []
     for node, gpu in gpus.items():
         tree = hierarchy.numa(node)
         home = printed.get(node)
         values = [
-            ("sysfs", tree.removeprefix("numa:") if tree is not None else None),
+            (tree_origin, tree.removeprefix("numa:") if tree is not None else None),
             ("nvml", str(gpu.numa_node) if gpu.numa_node is not None and gpu.numa_node >= 0 else None),
             ("nvidia-smi topo -m", str(home) if isinstance(home, int) else None),
         ]
