@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from topoadvisor.advice import (
     SourceLine,
     UnknownVerdict,
 )
+from topoadvisor.errors import InputError
 from topoadvisor.nccl import model
 from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.plan import rings
@@ -32,6 +33,10 @@ from topoadvisor.rules.facts import FactBase, Known
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
+
+if TYPE_CHECKING:
+    from topoadvisor.plan.link_model import Model
+    from topoadvisor.plan.optimal_rings import Document
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
 """What board makers leave in the firmware where a product name belongs."""
@@ -91,6 +96,35 @@ def _since(advice: Advice, baseline: Snapshot, snapshot: Snapshot, topology: Top
     return msgspec.structs.replace(
         advice, changes=found.changes, other_machine=found.other_machine, notes=[*notes, *advice.notes]
     )
+
+
+def best_rings(
+    snapshot: Snapshot, *, model: Model = "expected", gpus: Sequence[int] | None = None, channels: int | None = None
+) -> Document:
+    """The best set of rings over these GPU indexes (all when left out), with the proof.
+
+    For the machine as the advice leaves it. Raises InputError for GPUs that are not there, and for the measured model
+    without measurements.
+    """
+    from topoadvisor.plan import link_model, optimal_rings
+    from topoadvisor.plan.loads import network
+
+    analysis = analyse(snapshot)
+    present = [int(gpu.removeprefix("gpu:")) for gpu in analysis.topology.gpus]
+    chosen = present if gpus is None else list(gpus)
+    if missing := [index for index in chosen if index not in present]:
+        raise InputError(
+            f"there is no GPU {missing[0]} here", hint=f"The GPUs here are {', '.join(map(str, present))}."
+        )
+    if len(set(chosen)) != len(chosen) or len(chosen) < 2:
+        raise InputError("a ring needs two different GPUs or more", hint=f"Here are {', '.join(map(str, present))}.")
+    transports = _transports(analysis.facts, _as_advised(analysis.facts, analysis.advice.settings))
+    links = link_model.expected(analysis.topology, network(analysis.topology, transports), chosen)
+    if model == "measured":
+        if not any(run.kind == "peer-copy" for run in snapshot.measurements):
+            raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
+        links = link_model.measured(links, snapshot.measurements)
+    return optimal_rings.solve(links, model, channels=channels)
 
 
 def advise(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Advice:

@@ -66,11 +66,12 @@ def _root(
 
 
 def _register() -> None:
-    from topoadvisor.cli import capture, diff, emit, facts, hardware, matrix, render, rules, scan, verify
+    from topoadvisor.cli import capture, diff, emit, facts, hardware, matrix, render, rings, rules, scan, verify
 
     app.command("scan")(scan.scan)
     app.command("matrix")(matrix.matrix)
     app.command("render")(render.render)
+    app.command("rings")(rings.rings)
     app.add_typer(emit.app, name="emit")
     app.command("verify")(verify.verify)
     app.command("capture")(capture.capture)

@@ -1,0 +1,142 @@
+"""The best rings that all run at one speed, as NCCL's channels do.
+
+The fractional optimum bounds them. It is met where its rings, or others on what is left of the links, divide into a
+few equal parts; otherwise the best division that was found stands, and is not called optimal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from topoadvisor.plan.linear import maximise
+from topoadvisor.plan.optimum import SAME, Optimum, Problem, Space
+from topoadvisor.plan.pricing import ENUMERATED
+
+MOST_CHANNELS: Final = 32
+"""`MAXCHANNELS` allows more, but NCCL's search and its graph files stop here (`src/graph/search.cc`)."""
+
+_PROGRAMS: Final = 60
+"""Linear programs that are solved at most in looking for equal parts."""
+_STARTERS: Final = 40
+_AT_ONCE: Final = 60
+
+Vector = npt.NDArray[np.float64]
+Columns = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Rings of one speed; an order may come several times."""
+
+    orders: tuple[tuple[int, ...], ...]
+    gbps_each: float
+    optimal: bool
+    """No set of equal-speed rings carries more, because none of any speeds does."""
+
+    @property
+    def gbps(self) -> float:
+        """The total."""
+        return self.gbps_each * len(self.orders)
+
+
+def equal_speed(
+    problem: Problem, best: Optimum, *, channels: int | None = None, space: Space | None = None
+) -> Channels:
+    """The best set of at most MOST_CHANNELS equal-speed rings, fewest first; or of exactly `channels` of them."""
+    space = space or Space(problem)
+    counts = range(1, MOST_CHANNELS + 1) if channels is None else (channels,)
+    orders = np.array([ring.order for ring in best.rings], dtype=np.int64)
+    columns = space.columns(orders)
+    shares = np.array([ring.gbps for ring in best.rings]) / best.gbps
+    found: list[tuple[float, int, Counter[tuple[int, ...]]]] = []
+    for count in counts:
+        times = _rounded(shares * count)
+        found.append((_total(columns, times), count, _counted(orders, times)))
+    total, count, rings = max(found, key=lambda each: (each[0] > best.gbps * (1 - SAME), round(each[0], 6), -each[1]))
+    if total < best.gbps * (1 - SAME):
+        search = _Search(space, orders)
+        for wanted in counts:
+            orders_found = search.split(best.gbps, wanted)
+            if orders_found is not None:
+                total, count, rings = best.gbps * (1 - SAME / 2), wanted, orders_found
+                break
+    written = tuple(order for order in sorted(rings) for _ in range(rings[order]))
+    each = min(1 / float(space.columns(np.array(written, dtype=np.int64)).sum(axis=0).max()), best.bound / count)
+    return Channels(written, each, optimal=each * count >= best.bound * (1 - SAME))
+
+
+def _rounded(shares: Vector) -> npt.NDArray[np.int64]:
+    """Whole numbers near the shares, with the same sum (largest remainders)."""
+    whole = np.floor(shares + SAME).astype(np.int64)
+    missing = round(float(shares.sum())) - int(whole.sum())
+    whole[np.argsort(whole - shares, kind="stable")[:missing]] += 1
+    return whole
+
+
+def _total(columns: Columns, times: npt.NDArray[np.int64]) -> float:
+    return float(times.sum() / (columns * times[:, None]).sum(axis=0).max())
+
+
+def _counted(orders: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> Counter[tuple[int, ...]]:
+    return Counter({tuple(order): int(each) for order, each in zip(orders.tolist(), times, strict=True) if each})
+
+
+class _Search:
+    """Looks for rings of one speed that fill the links, by solving, taking what is whole, and solving again."""
+
+    def __init__(self, space: Space, orders: npt.NDArray[np.int64]) -> None:
+        pool = space.every if space.n <= ENUMERATED else np.unique(np.vstack([orders, space.starters()]), axis=0)
+        self._orders = pool
+        share = space.columns(pool)
+        smallest = np.where(share > 0, share, np.inf).min(axis=0)
+        self._columns = share / smallest
+        """(rings, links): load of a link in units of the least that a ring puts on it."""
+        self._unit = smallest
+        whole = np.abs(self._columns - np.round(self._columns)).max(axis=0) < SAME
+        self._whole = whole
+        """Links on which every load is a whole number of units, so that a part of a unit of room is of no use."""
+        self._programs = 0
+
+    def split(self, gbps: float, count: int) -> Counter[tuple[int, ...]] | None:
+        """`count` rings of gbps / count each, or None when none were found."""
+        room = count / gbps / self._unit
+        room = np.where(self._whole, np.floor(room + SAME), room * (1 + SAME / 10))
+        taken: Counter[tuple[int, ...]] = Counter()
+        while count > 0:
+            values = self._solve(room)
+            if sum(values.values()) < count - 1e-6:
+                return None
+            parts = {ring: int(value + SAME) for ring, value in values.items() if value >= 1 - SAME}
+            if not parts:
+                parts = {max(values, key=lambda ring: (round(values[ring], 6), -ring)): 1}
+            for ring, times in parts.items():
+                times = min(times, count)
+                room = room - times * self._columns[ring]
+                taken[tuple(self._orders[ring].tolist())] += times
+                count -= times
+        return +taken
+
+    def _solve(self, room: Vector) -> dict[int, float]:
+        """How many of which rings fit, fractions allowed; nothing once too many programs were solved."""
+        fitting = np.nonzero((self._columns <= room + SAME).all(axis=1))[0]
+        if not len(fitting) or self._programs >= _PROGRAMS:
+            return {}
+        scaled = self._columns[fitting] / np.maximum(room, SAME)
+        chosen = list(range(min(_STARTERS, len(fitting))))
+        while True:
+            self._programs += 1
+            solution = maximise(scaled[chosen])
+            worth = 1 - scaled @ solution.prices
+            new = [int(at) for at in np.argsort(-worth, kind="stable")[:_AT_ONCE] if worth[at] > SAME]
+            new = [at for at in new if at not in chosen]
+            if not new or self._programs >= _PROGRAMS:
+                break
+            chosen += new
+        return {
+            int(fitting[at]): value for at, value in zip(chosen, solution.values.tolist(), strict=True) if value > SAME
+        }

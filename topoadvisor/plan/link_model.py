@@ -1,0 +1,114 @@
+"""What rings are reckoned with: the directed links of a machine, and which of them each hop between two GPUs loads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from topoadvisor.plan.loads import NVSWITCHES, Network
+from topoadvisor.plan.optimum import Load, Problem
+from topoadvisor.snapshot import Measurement
+from topoadvisor.topology.model import Topology
+
+Model = Literal["expected", "measured", "nccl"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a link."""
+
+    a: str
+    b: str
+    """From node, to node, in words: `GPU0`, `NVSwitches`, a PCI address, `socket 0`."""
+    kind: str
+    """`nvlink`, `pcie`, `inter-socket`, `c2c`, …; `measured` is not a link but what one hop was measured at."""
+    gbps: float
+    """Infinite when it never limits."""
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """Links and hops; nodes are positions in `gpus`."""
+
+    gpus: tuple[int, ...]
+    """GPU indexes."""
+    links: tuple[Link, ...]
+    loads: Mapping[tuple[int, int], tuple[Load, ...]]
+    unknown: str | None = None
+    """Why the bandwidths only rank the links, in words; None = they are real."""
+    notes: tuple[str, ...] = ()
+    certain: bool = True
+    """Nothing in it was assumed that could make the total lower."""
+
+    def problem(self) -> Problem:
+        return Problem(len(self.gpus), self.loads, [link.gbps for link in self.links])
+
+
+def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkModel:
+    """Every link at its payload bandwidth on paper, for the GPUs with these indexes."""
+    position = {int(gpu.removeprefix("gpu:")): place for place, gpu in enumerate(topology.gpus)}
+    places = [position[index] for index in chosen]
+    routes = {
+        (new_a, new_b): net.routes[a, b]
+        for new_a, a in enumerate(places)
+        for new_b, b in enumerate(places)
+        if (a, b) in net.routes
+    }
+    used = sorted({link for route in routes.values() for link in route.links})
+    number = {link: place for place, link in enumerate(used)}
+    labels = {node: str(data.get("label") or node) for node, data in topology.graph.nodes.items()}
+    labels[NVSWITCHES] = "the NVSwitches"
+    kinds = {
+        link: "nvlink" if NVSWITCHES in link else str((topology.graph.get_edge_data(*link) or {}).get("kind", "nvlink"))
+        for link in used
+    }
+    unread = sorted({" – ".join(sorted(labels[node] for node in link)) for link in used if link in net.unread})
+    assumed = sorted({words for link, words in net.assumed.items() if link in number})
+    notes = [f"Bandwidth not known, not counted: {', '.join(unread)}."] if unread else []
+    notes += [f"Bandwidth not known for some links, taken as {words}." for words in assumed]
+    if any(route.transport == "staged" for route in routes.values()):
+        notes.append("Staged hops also pass through host memory, whose own speed is not in this model.")
+    if any(route.transport == "unread" for route in routes.values()):
+        notes.append("For some pairs it was not read whether peer-to-peer works; they are taken to use it.")
+    return LinkModel(
+        gpus=tuple(chosen),
+        links=tuple(Link(labels[a], labels[b], kinds[a, b], net.capacity[a, b]) for a, b in used),
+        loads={
+            hop: tuple((number[link], float(route.links.count(link))) for link in dict.fromkeys(route.links))
+            for hop, route in routes.items()
+        },
+        unknown=None if net.guessed.isdisjoint(used) else "GPU model or PCIe link not read",
+        notes=tuple(notes),
+        certain=not unread,
+    )
+
+
+def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel:
+    """The model with each hop held to what its own copy was measured at, and no link below what ran over it."""
+    speeds: dict[str, float] = {
+        run.subject: run.gbps for run in measurements if run.kind == "peer-copy" and run.outcome == "ok" and run.gbps
+    }
+    links = list(model.links)
+    loads = dict(model.loads)
+    missing = []
+    for hop, load in model.loads.items():
+        a, b = (model.gpus[node] for node in hop)
+        gbps = speeds.get(f"gpu:{a}>gpu:{b}")
+        if gbps is None:
+            missing.append(f"GPU{a} to GPU{b}")
+            continue
+        for number, factor in load:
+            links[number] = replace(links[number], gbps=max(links[number].gbps, gbps * factor))
+        loads[hop] = (*load, (len(links), 1.0))
+        links.append(Link(f"GPU{a}", f"GPU{b}", "measured", gbps))
+    notes = list(model.notes)
+    if missing:
+        notes.append(f"Not measured, so as on paper: {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}.")
+    return replace(model, links=tuple(links), loads=loads, notes=tuple(notes))
+
+
+def finite(gbps: float) -> float | None:
+    """For a document: None for a link that never limits."""
+    return None if math.isinf(gbps) else round(gbps, 6)

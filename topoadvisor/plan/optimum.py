@@ -1,0 +1,205 @@
+"""The most that any set of rings can carry at once, with the prices that prove it.
+
+The problem: rings are directed and visit all n nodes, a hop loads links by a factor, a link has a capacity, rings run
+at any bandwidth. It is a linear program with one column a ring; rings are brought in only when they are worth it
+(column generation), and the prices of the links prove that no further ring is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from topoadvisor.plan import pricing
+from topoadvisor.plan.linear import maximise
+
+Hop = tuple[int, int]
+Load = tuple[int, float]
+"""A link's number, and GB/s on it for each GB/s of the hop."""
+
+SAME: Final = 1e-6
+"""Relative difference below which two totals are one: the solver's accuracy, and what ties are broken with."""
+
+_STARTERS: Final = 40
+_AT_ONCE: Final = 60
+"""Rings that a round of column generation brings in; more rounds cost more than a larger program."""
+_ROUNDS: Final = 400
+
+
+@dataclass(frozen=True)
+class Problem:
+    """n nodes, what a hop loads, and what the links carry."""
+
+    n: int
+    loads: Mapping[Hop, Sequence[Load]]
+    """Hops that are not here do not exist."""
+    capacity: Sequence[float]
+    """GB/s; infinite for links that never limit."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One ring and what it carries, GB/s."""
+
+    order: tuple[int, ...]
+    gbps: float
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best set of rings and its certificate."""
+
+    rings: tuple[Ring, ...]
+    gbps: float
+    bound: float
+    """Σ price · capacity over all links: no set of rings can pass it."""
+    prices: Mapping[int, float]
+    """Link → price per GB/s, where above 0. Every ring pays at least 1 for each GB/s."""
+
+    @property
+    def proven(self) -> bool:
+        """The rings reach the bound."""
+        return self.gbps >= self.bound * (1 - SAME)
+
+
+class Space:
+    """The rings of a problem, and the share of each link that one GB/s of a ring takes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.n = problem.n
+        limits = [link for link, gbps in enumerate(problem.capacity) if math.isfinite(gbps)]
+        place = {link: position for position, link in enumerate(limits)}
+        share = np.zeros((self.n * self.n, len(limits)))
+        self.exists = np.zeros(self.n * self.n, dtype=bool)
+        for (a, b), loads in problem.loads.items():
+            self.exists[a * self.n + b] = True
+            for link, factor in loads:
+                if link in place:
+                    share[a * self.n + b, place[link]] += factor / problem.capacity[link]
+        # Of links that the same hops load alike, the first speaks for all; of a tighter and a looser one, the tighter.
+        shares, first = np.unique(share, axis=1, return_index=True)
+        used = shares.any(axis=0)
+        self.links = np.array(limits, dtype=np.int64)[first[used]]
+        self.share = shares[:, used]
+        """(n², links): share of a link that one GB/s of a hop takes."""
+        if self.n <= pricing.ENUMERATED:
+            orders = pricing.every_ring(self.n)
+            self.every = orders[self.exists[pricing.hops(orders, self.n)].all(axis=1)]
+            self._columns = self.columns(self.every)
+
+    def columns(self, orders: pricing.Orders) -> npt.NDArray[np.float64]:
+        """(rings, links): share of a link that one GB/s of a ring takes."""
+        hops = pricing.hops(orders, self.n)
+        total = np.zeros((len(orders), self.share.shape[1]))
+        for position in range(hops.shape[1]):
+            total += self.share[hops[:, position]]
+        return total
+
+    def cheapest(self, prices: npt.NDArray[np.float64]) -> tuple[pricing.Orders, float]:
+        """Rings that cost little at these prices (per share of a link), and what no ring can cost less than."""
+        if self.n <= pricing.ENUMERATED:
+            costs = self._columns @ prices
+            chosen = np.argsort(costs, kind="stable")[:_AT_ONCE]
+            return self.every[chosen], float(costs.min(initial=math.inf))
+        costs = np.where(self.exists, self.share @ prices, np.inf).reshape(self.n, self.n)
+        return pricing.cheapest(costs)
+
+    def starters(self) -> pricing.Orders:
+        """A few rings that are fast alone, index order first where it exists."""
+        if self.n <= pricing.ENUMERATED:
+            fast = np.argsort(self._columns.max(axis=1, initial=0.0), kind="stable")[:_STARTERS]
+            return self.every[np.sort(fast)]
+        first = np.arange(self.n).reshape(1, -1)
+        orders, _ = pricing.cheapest(
+            np.where(self.exists, self.share.max(axis=1, initial=0.0), np.inf).reshape(self.n, self.n)
+        )
+        rings = np.vstack([first, orders]) if len(orders) else first
+        return rings[self.exists[pricing.hops(rings, self.n)].all(axis=1)]
+
+
+def optimum(problem: Problem, space: Space | None = None) -> Optimum | None:
+    """The best set of rings; None when there is no ring, or nothing limits one.
+
+    Exact up to `pricing.EXACT` nodes; above that `bound` may be higher than what rings can reach.
+    """
+    space = space or Space(problem)
+    orders = space.starters()
+    if not len(orders):
+        return None
+    columns = space.columns(orders)
+    if not columns.any(axis=1).all():
+        return None
+    unit = float(1 / columns.max(axis=1).min())
+    bound = math.inf
+    for _ in range(_ROUNDS):
+        solution = maximise(columns * unit)
+        reached = float(solution.values.sum() * unit)
+        more, least = space.cheapest(solution.prices * unit)
+        if least > 0 and solution.prices.sum() * unit / least < bound:
+            bound = float(solution.prices.sum() * unit / least)
+            prices = solution.prices * unit / least
+        if reached >= bound * (1 - SAME):
+            break
+        known = {tuple(order) for order in orders.tolist()}
+        new = [order for order in more.tolist() if tuple(order) not in known]
+        if not new:
+            break
+        orders = np.vstack([orders, np.array(new)])
+        columns = np.vstack([columns, space.columns(np.array(new))])
+    gbps = solution.values * unit
+    if (alone := _alone(orders, columns, float(gbps.sum()))) is not None:
+        gbps = np.zeros(len(orders))
+        gbps[alone] = 1 / columns[alone].max()
+    return _written(problem, space, orders, columns, gbps, bound, prices)
+
+
+def _alone(orders: pricing.Orders, columns: npt.NDArray[np.float64], total: float) -> int | None:
+    """The ring that carries the total alone: the one that loads the links least, first in index order among equals."""
+    fast = np.nonzero(1 / columns.max(axis=1) >= total * (1 - SAME))[0]
+    weight = {int(ring): (round(float(columns[ring].sum()), 9), tuple(orders[ring].tolist())) for ring in fast}
+    return min(weight, key=weight.__getitem__, default=None)
+
+
+def _written(
+    problem: Problem,
+    space: Space,
+    orders: pricing.Orders,
+    columns: npt.NDArray[np.float64],
+    gbps: npt.NDArray[np.float64],
+    bound: float,
+    prices: npt.NDArray[np.float64],
+) -> Optimum:
+    gbps = np.where(gbps < SAME * gbps.sum(), 0.0, gbps)
+    gbps = gbps / max(1.0, float((columns.T @ gbps).max()))
+    rings = [Ring(tuple(order), value) for order, value in zip(orders.tolist(), gbps.tolist(), strict=True) if value]
+    per_gbps = {
+        int(link): float(price) / problem.capacity[link]
+        for link, price in zip(space.links, prices, strict=True)
+        if price > 0
+    }
+    return Optimum(
+        rings=tuple(sorted(rings, key=lambda ring: (-round(ring.gbps, 9), ring.order))),
+        gbps=float(gbps.sum()),
+        bound=bound,
+        prices=per_gbps,
+    )
+
+
+def loads_of(problem: Problem, rings: Sequence[Ring]) -> dict[int, float]:
+    """GB/s on each link."""
+    total: dict[int, float] = {}
+    for ring in rings:
+        for hop in hops_of(ring.order):
+            for link, factor in problem.loads[hop]:
+                total[link] = total.get(link, 0.0) + factor * ring.gbps
+    return total
+
+
+def hops_of(order: Sequence[int]) -> Iterator[Hop]:
+    """The hops of a ring, the last one back to the first node."""
+    return zip(order, [*order[1:], order[0]], strict=True)
