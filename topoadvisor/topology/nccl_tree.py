@@ -1,0 +1,143 @@
+"""The elements of NCCL's topology XML from the PCI functions of a machine, or from link classes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from topoadvisor.nccl.topo_xml import Element
+from topoadvisor.snapshot import Gpu, PciDevice, Snapshot
+from topoadvisor.topology import nccl_elements
+from topoadvisor.topology.model import Topology
+from topoadvisor.topology.pcie_tree import Hierarchy
+
+
+@dataclass
+class Document:
+    """The XML and what is to be said about it."""
+
+    root: Element
+    addressed: bool
+    """Every PCI element has an address that was read."""
+    notes: list[str] = field(default_factory=list)
+
+
+def from_functions(snapshot: Snapshot, topology: Topology, asks_nvml: bool) -> Document:
+    """As NCCL walks up from each device (`ncclTopoGetXmlFromSys` in `src/graph/xml.cc`).
+
+    Every second PCI function above a device is an element, so that the two ports of a switch are one, up to the NUMA
+    node that the topmost element names.
+
+    `asks_nvml`: the PCIe link of a GPU is what NVML says of it.
+    """
+    listed = {device.address: device for device in snapshot.pci or ()}
+    document = Document(_system(), addressed=True)
+    tree = _Tree(document, snapshot, listed, asks_nvml)
+    for gpu in snapshot.gpus:
+        device = listed.get(gpu.address or "")
+        if device is None:
+            document.notes.append(f"GPU{gpu.index} is not in the list of PCI devices and is left out.")
+        else:
+            tree.hang(device, gpu).children.append(nccl_elements.gpu_element(gpu, snapshot, topology))
+    for nic, net in nccl_elements.nets(snapshot):
+        device = listed.get(nic.address or "")
+        if device is not None:
+            element = tree.hang(device, None)
+            if not any(element.each("nic")):
+                element.children.append(Element("nic"))
+            next(element.each("nic")).children.append(net)
+    return document
+
+
+def _system() -> Element:
+    return Element("system", {"version": "1"})
+
+
+class _Tree:
+    def __init__(
+        self, document: Document, snapshot: Snapshot, listed: Mapping[str, PciDevice], asks_nvml: bool
+    ) -> None:
+        self._document = document
+        self._snapshot = snapshot
+        self._listed = listed
+        self._asks_nvml = asks_nvml
+        self._made: dict[str, Element] = {}
+        self._cpus: dict[str, Element] = {}
+
+    def hang(self, device: PciDevice, gpu: Gpu | None) -> Element:
+        """The element of a device, with those above it."""
+        chain, seen = [device], {device.address}
+        while (above := chain[-1].parent) is not None and above in self._listed and above not in seen:
+            chain.append(self._listed[above])
+            seen.add(above)
+        return self._element(chain, gpu)
+
+    def _element(self, chain: Sequence[PciDevice], gpu: Gpu | None) -> Element:
+        """The element of the first function of a chain that leads up from it."""
+        top = (len(chain) - 1) // 2 * 2
+        parent = self._cpu(chain[top])
+        for place in range(top, -1, -2):
+            device = chain[place]
+            if device.address not in self._made:
+                element = self._made[device.address] = self._new(chain[place:], gpu if place == 0 else None)
+                _insert(parent, element)
+            parent = self._made[device.address]
+        return parent
+
+    def _new(self, chain: Sequence[PciDevice], gpu: Gpu | None) -> Element:
+        element = nccl_elements.pci_element(chain[0], chain[1] if len(chain) > 1 else None)
+        if gpu is not None:
+            link = nccl_elements.link_of(gpu, now=self._asks_nvml)
+            element.attributes = element.attributes | link if self._asks_nvml else link | element.attributes
+        nccl_elements.miss_link(element, "the PCIe link was not read")
+        if gpu is not None:
+            nccl_elements.infer_link(element, gpu)
+        return element
+
+    def _cpu(self, top: PciDevice) -> Element:
+        numa = top.numa_node
+        key = str(numa) if numa is not None else f"unknown {top.root}"
+        if key not in self._cpus:
+            why = f"the NUMA node of {top.address} was not read"
+            self._cpus[key] = nccl_elements.cpu_element(numa, why, self._snapshot.host)
+            self._document.root.children.append(self._cpus[key])
+        return self._cpus[key]
+
+
+def _insert(parent: Element, element: Element) -> None:
+    """NCCL keeps the devices below one in the order of their addresses."""
+    address = element.attributes["busid"]
+    later = (place for place, other in enumerate(parent.children) if other.attributes.get("busid", "") > address)
+    parent.children.insert(next(later, len(parent.children)), element)
+
+
+def from_classes(snapshot: Snapshot, topology: Topology) -> Document:
+    """The tree that link classes imply, with stand-ins for addresses."""
+    hierarchy: Hierarchy = topology.attributes["hierarchy"]
+    document = Document(_system(), addressed=False)
+    made: dict[str, Element] = {}
+    given = {f"gpu:{gpu.index}": gpu for gpu in snapshot.gpus}
+    for number, node in enumerate(topology.gpus):
+        gpu = given.get(node) or Gpu(index=topology.graph.nodes[node]["index"])
+        chain = hierarchy.chain(node)
+        numa = next((above for above in chain if hierarchy.kind[above] == "numa"), None)
+        top = numa or chain[-1]
+        if top not in made:
+            index = int(numa.removeprefix("numa:")) if numa is not None else None
+            why = f"the NUMA node of GPU{gpu.index} is not known"
+            made[top] = nccl_elements.cpu_element(index, why, snapshot.host)
+            document.root.children.append(made[top])
+        parent = made[top]
+        for above in reversed([each for each in chain[1:] if hierarchy.kind[each] == "bridge"]):
+            if above not in made:
+                made[above] = nccl_elements.implied_switch(len(made))
+                parent.children.append(made[above])
+            parent = made[above]
+        element = Element("pci", {"busid": nccl_elements.stand_in(number), "class": nccl_elements.GPU_CLASS})
+        element.attributes.update(nccl_elements.link_of(gpu))
+        nccl_elements.miss_link(element, "the PCIe link was not read (--assume gpu.name=… supplies that of the board)")
+        element.inferred["pci"] = "how the GPUs hang on the CPUs follows from link classes"
+        nccl_elements.infer_link(element, gpu)
+        element.children.append(nccl_elements.gpu_element(gpu, snapshot, topology))
+        parent.children.append(element)
+    return document
