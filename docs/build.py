@@ -20,7 +20,7 @@ from topoadvisor.snapshot import Snapshot
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
-VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell")
+VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell", "emit nccl-topo")
 VERBS += ("rules list", "rules check", "rules explain")
 
 

@@ -30,7 +30,6 @@ _NAMES: Final = {
     "link_width": "the PCIe width",
     "nvlink": "the NVLinks",
     "sm": "the compute capability",
-    "speed": "the rate of the port",
     "subsystem_device": "the subsystem ids",
 }
 
@@ -56,7 +55,7 @@ def render(snapshot: Snapshot) -> tuple[str, list[str]]:
         )
     remarks += [f"Left to NCCL, because it was not read: {what}." for what in _missing(root)]
     if not any(element.tag == "net" for element in root.walk()):
-        remarks.append("Left to NCCL: the network ports. This source does not hold any that NCCL would use.")
+        remarks.append("Left to NCCL: which ports of which NICs it uses.")
     written = _written(root, remarks)
     _check(written)
     comment = [f"Topology of one machine, written by topoadvisor {__version__} for NCCL_TOPO_FILE"]
@@ -94,9 +93,7 @@ def _written(element: Element, remarks: list[str]) -> Element:
         if name in attributes:
             attributes[name] = _spelt(attributes[name])
     lost = [name for name, value in attributes.items() if not topo_xml.writable(value)]
-    remarks += [
-        f"<{element.tag}> loses its {name}, which NCCL could not read: {attributes[name][:60]!r}" for name in lost
-    ]
+    remarks.extend(f"<{element.tag}> loses its {name}: NCCL would misread {attributes[name][:60]!r}." for name in lost)
     attributes = {name: value for name, value in attributes.items() if name not in lost}
     children = [
         _written(child, remarks)

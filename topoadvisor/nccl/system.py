@@ -224,11 +224,9 @@ class _Builder:
             if "dev" not in net.attributes or net.attributes.get("net", "1").strip() == "0":
                 continue
             node = self._create(Kind.NET, (host, integer(net, "dev")), net.attributes.get("name", "?"), net)
-            speed = integer(net, "speed")
-            unknown = net.missing.get("speed") if speed is None else None
-            gbps = rates.LOCAL_GBPS if unknown else rates.net_gbps(speed)
-            connect(nic, node, NcclPath.NET, gbps, unknown=unknown)
-            connect(node, nic, NcclPath.NET, gbps, unknown=unknown)
+            gbps = rates.net_gbps(integer(net, "speed"))
+            connect(nic, node, NcclPath.NET, gbps)
+            connect(node, nic, NcclPath.NET, gbps)
 
     def add_gpu_links(self) -> None:
         """NVLinks of all GPUs first, then chip-to-chip links."""

@@ -1,16 +1,16 @@
-"""Single elements of NCCL's topology XML, from what a snapshot holds about a CPU, a PCI function, a GPU or a NIC."""
+"""Single elements of NCCL's topology XML, from what a snapshot holds about a CPU, a PCI function or a GPU."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from topoadvisor import pci
 from topoadvisor.nccl import topo_xml
 from topoadvisor.nccl.topo_xml import Element
-from topoadvisor.snapshot import Cpu, Gpu, Host, Nic, NumaNode, NvLink, PciDevice, Snapshot
+from topoadvisor.snapshot import Cpu, Gpu, Host, NumaNode, NvLink, PciDevice, Snapshot
 from topoadvisor.topology import bandwidth
 from topoadvisor.topology.model import Topology
 
@@ -241,29 +241,3 @@ def _address_of(node: str, snapshot: Snapshot, topology: Topology) -> str:
     listed = {device.address for device in snapshot.pci or ()}
     address: str | None = topology.graph.nodes[node]["address"]
     return address if address is not None and address in listed else stand_in(topology.gpus.index(node))
-
-
-def nets(snapshot: Snapshot) -> Iterator[tuple[Nic, Element]]:
-    """Each active port of each RDMA device that is on PCI, as NCCL's InfiniBand transport lists it.
-
-    Where none is active NCCL takes sockets instead, which it finds by rules of its own; they are left to it.
-    """
-    number = 0
-    for nic in snapshot.nics or ():
-        if not nic.rdma or nic.address is None:
-            continue
-        for port in nic.ports or ():
-            if port.state != "ACTIVE":
-                continue
-            element = Element("net", {"name": nic.name, "dev": str(number)})
-            if port.rate_gbit is not None:
-                element.attributes["speed"] = str(round(port.rate_gbit * 1000))
-            else:
-                element.missing["speed"] = "the rate of the port was not read"
-            element.attributes["port"] = str(port.port)
-            if nic.gdr is not None:
-                element.attributes["gdr"] = str(int(nic.gdr))
-            else:
-                element.missing["gdr"] = "GPUDirect RDMA was not read"
-            number += 1
-            yield nic, element

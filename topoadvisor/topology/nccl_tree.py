@@ -28,7 +28,8 @@ def from_functions(snapshot: Snapshot, topology: Topology, asks_nvml: bool) -> D
     Every second PCI function above a device is an element, so that the two ports of a switch are one, up to the NUMA
     node that the topmost element names.
 
-    `asks_nvml`: the PCIe link of a GPU is what NVML says of it.
+    NICs are there as PCI devices only: which ports NCCL uses it finds out when it starts. `asks_nvml`: the PCIe link of
+    a GPU is what NVML says of it.
     """
     listed = {device.address: device for device in snapshot.pci or ()}
     document = Document(_system(), addressed=True)
@@ -39,13 +40,10 @@ def from_functions(snapshot: Snapshot, topology: Topology, asks_nvml: bool) -> D
             document.notes.append(f"GPU{gpu.index} is not in the list of PCI devices and is left out.")
         else:
             tree.hang(device, gpu).children.append(nccl_elements.gpu_element(gpu, snapshot, topology))
-    for nic, net in nccl_elements.nets(snapshot):
+    for nic in snapshot.nics or ():
         device = listed.get(nic.address or "")
-        if device is not None:
-            element = tree.hang(device, None)
-            if not any(element.each("nic")):
-                element.children.append(Element("nic"))
-            next(element.each("nic")).children.append(net)
+        if device is not None and nic.rdma:
+            tree.hang(device, None)
     return document
 
 

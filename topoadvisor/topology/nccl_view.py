@@ -68,6 +68,11 @@ def _view(snapshot: Snapshot, root: Element, version: str, notes: list[str]) -> 
         notes.append(f"The file describes {len(machine.hosts)} hosts; GPUs are numbered by rank.")
     given = _given(snapshot, machine, version, notes)
     reached = paths.between_gpus(machine, given)
+    if _on_intel(machine) and any(reach.kind is NcclPath.PHB for reach in reached.values()):
+        notes.append(
+            f"Searching rings, NCCL takes {rates.INTEL_P2P_OVERHEAD:g} times the traffic from each PCIe link on PHB "
+            "paths through an Intel CPU; the bandwidths here are without it."
+        )
     return View(
         version=version,
         gpus=list(labels.values()),
@@ -126,6 +131,11 @@ def _given(snapshot: Snapshot, machine: system.System, version: str, notes: list
         grant=_Driver(snapshot, several_hosts=len(machine.hosts) > 1),
         nvb_disabled=bool(levels.parse_int(settings.get("NCCL_NVB_DISABLE") or "0")),
     )
+
+
+def _on_intel(machine: system.System) -> bool:
+    cpus = [cpu.element.attributes for cpu in machine.nodes[Kind.CPU]]
+    return any(cpu.get("arch") == "x86_64" and cpu.get("vendor") == "GenuineIntel" for cpu in cpus)
 
 
 def _default_levels(machine: system.System, version: str) -> tuple[tuple[NcclPath, ...], str]:
