@@ -78,10 +78,6 @@ def test_pcie_links_by_how_the_text_begins(speed: str, width: int, gbps: float) 
     assert rates.pcie_gbps(speed, width) == gbps
 
 
-def test_nics_without_a_speed_count_as_10_gbit() -> None:
-    assert [rates.net_gbps(mbps) for mbps in (400_000, 0, -1, None)] == [50, 1.25, 1.25, 1.25]
-
-
 def test_older_releases_are_not_known() -> None:
     with pytest.raises(ValueError, match=r"before 2\.18\.1"):
         rates.rules("2.17.1")

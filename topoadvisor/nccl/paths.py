@@ -1,4 +1,4 @@
-"""The paths that NCCL computes between GPUs, and between GPUs and NICs (`src/graph/paths.cc`): type and bandwidth.
+"""The paths that NCCL computes between GPUs (`src/graph/paths.cc`): type and bandwidth.
 
 A path's type is that of its worst hop, its bandwidth that of its slowest link. Where NCCL may not or cannot use P2P,
 the path is led through the CPU next to the destination, which is why two GPUs below one switch may be PHB.
@@ -133,7 +133,7 @@ def _may_pass(system: System, base: Node, node: Node, way: Path, link: Link, nvb
 
 
 def _extended(system: System, base: Node, node: Node, way: Path, link: Link) -> Path:
-    kind = NcclPath.LOC if link.kind is NcclPath.NET else link.kind
+    kind = link.kind
     if node.kind is Kind.PCI and link.to.kind is Kind.PCI:
         kind = NcclPath.PXB
     if link.kind is NcclPath.PIX and Kind.CPU in (node.kind, link.to.kind):

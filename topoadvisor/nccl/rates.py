@@ -17,8 +17,6 @@ NEWEST: Final = "2.30.7"
 
 LOCAL_GBPS: Final = 5000.0
 """Inside one device, and everywhere that NCCL sees no limit (`LOC_BW`)."""
-DEFAULT_NET_MBPS: Final = 10_000
-"""What NCCL takes for a NIC that states no speed."""
 DEFAULT_WIDTH: Final = 16
 """Lanes that NCCL takes for a PCIe link of width 0, which is what guests and root buses show."""
 INTEL_P2P_OVERHEAD: Final = 1.2
@@ -110,11 +108,6 @@ def pcie_gbps(speed: str, width: int) -> float:
     """A PCIe link by the text of its rate, `16.0 GT/s PCIe`, and its lanes. An unknown rate counts as 8 GT/s."""
     lane = next((rate for text, rate in _PCIE if speed.startswith(text)), _PCIE_OTHERWISE)
     return (width or DEFAULT_WIDTH) * lane / 80
-
-
-def net_gbps(mbps: int | None) -> float:
-    """A NIC by its speed in Mbit/s."""
-    return (mbps if mbps is not None and mbps > 0 else DEFAULT_NET_MBPS) / 8000
 
 
 def between_cpus(rules: Rules, arch: str, vendor: str, family: int | None, model: int | None) -> float | None:

@@ -1,9 +1,9 @@
 """The machine as NCCL sees it: the nodes and links that it builds from its topology XML (`src/graph/topo.cc`).
 
-Below a CPU, which is a NUMA node, hang PCI bridges, GPUs and NICs; since 2.30.3 a device node stands between a GPU and
-its links. All NVSwitches are one node. Every CPU is linked to every other one of its host.
+Below a CPU, which is a NUMA node, hang PCI bridges and GPUs; since 2.30.3 a device node stands between a GPU and its
+links. All NVSwitches are one node. Every CPU is linked to every other one of its host.
 
-Not modelled: MLOPart partitions of one GPU.
+Not modelled: NICs, which no path between GPUs runs through, and MLOPart partitions of one GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from topoadvisor.nccl import rates
+from topoadvisor.nccl import levels, rates
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.rates import Rules
 from topoadvisor.nccl.topo_xml import Element
@@ -32,8 +32,6 @@ class Kind(StrEnum):
     PCI = "PCI"
     NVS = "NVS"
     CPU = "CPU"
-    NIC = "NIC"
-    NET = "NET"
 
 
 _CLASSES: Final = (
@@ -42,9 +40,9 @@ _CLASSES: Final = (
     ("0x068000", Kind.NVS),
     ("0x068001", Kind.CPU),
     ("0x03", Kind.GPU),
-    ("0x02", Kind.NIC),
+    ("0x02", None),
 )
-"""PCI class → node, by how the class begins; the rest are bridges (`kvDictPciClass`)."""
+"""PCI class → node, by how the class begins; None = a NIC, the rest are bridges (`kvDictPciClass`)."""
 
 
 @dataclass(eq=False)
@@ -53,7 +51,7 @@ class Link:
 
     to: Node
     kind: NcclPath
-    """LOC, NVL, C2C, PIX (any PCI link), SYS or NET."""
+    """LOC, NVL, C2C, PIX (any PCI link) or SYS."""
     gbps: float = 0.0
     """`rates.LOCAL_GBPS`, no limit, where it is not known."""
     unknown: str | None = None
@@ -110,32 +108,33 @@ def build(root: Element, rules: Rules) -> System:
     return builder.system
 
 
-def connect(node: Node, to: Node, kind: NcclPath, gbps: float, **why: object) -> None:
+def connect(
+    node: Node,
+    to: Node,
+    kind: NcclPath,
+    gbps: float,
+    *,
+    unknown: str | None = None,
+    far: str | None = None,
+    inferred: tuple[str, ...] = (),
+) -> None:
     """Add a link, or its bandwidth to the one of that kind that is there; the fastest stand first."""
     link = next((link for link in node.links if link.to is to and link.kind is kind), None)
     if link is None:
         link = Link(to, kind)
-        node.links.append(link)
+    else:
+        node.links.remove(link)
     link.gbps += gbps
-    for name, value in why.items():
-        setattr(link, name, value or getattr(link, name))
-    place = node.links.index(link)
-    while place > 0 and node.links[place - 1].gbps < link.gbps:
-        node.links[place] = node.links[place - 1]
-        place -= 1
-    node.links[place] = link
+    link.unknown, link.far = link.unknown or unknown, link.far or far
+    link.inferred = tuple(dict.fromkeys((*link.inferred, *inferred)))
+    slower = (place for place, other in enumerate(node.links) if other.gbps < link.gbps)
+    node.links.insert(next(slower, len(node.links)), link)
 
 
 def integer(element: Element, name: str) -> int | None:
-    """A whole number as `strtol` reads it, base 0; None when the attribute is not there."""
+    """A whole number as NCCL reads it (`strtol`, base 0), 0 for a text without one; None when there is no attribute."""
     text = element.attributes.get(name)
-    if text is None:
-        return None
-    match = re.match(r"\s*([+-]?)(?:0[xX]([0-9a-fA-F]{1,16})|([0-9]{1,18}))", text)
-    if match is None:
-        return 0
-    value = int(match[2], 16) if match[2] else int(match[3])
-    return -value if match[1] == "-" else value
+    return None if text is None else levels.parse_int(text) or 0
 
 
 def bus_number(text: str) -> int:
@@ -163,44 +162,25 @@ class _Builder:
         host = self.system.hosts.index(name)
         numa = element.attributes.get("numaid")
         label = f"NUMA node {numa}" if numa is not None else "a NUMA node"
-        cpu = self._create(
-            Kind.CPU, (host, id(element) if numa is None else integer(element, "numaid")), label, element
-        )
-        for child in element.children:
-            if child.tag == "pci":
-                self._add_pci(child, cpu, host, numa)
-            elif child.tag == "nic":
-                nic = self.system.find(Kind.NIC, (host, (numa, 0)))
-                if nic is None:
-                    nic = self._create(Kind.NIC, (host, (numa, 0)), "a NIC without PCI address", child)
-                    connect(cpu, nic, NcclPath.PIX, rates.LOCAL_GBPS)
-                    connect(nic, cpu, NcclPath.PIX, rates.LOCAL_GBPS)
-                self._add_nets(child, nic, host)
+        cpu = self._create(Kind.CPU, (host, len(self.system.nodes[Kind.CPU])), label, element)
+        for child in element.each("pci"):
+            self._add_pci(child, cpu, host)
 
-    def _add_pci(self, element: Element, parent: Node, host: int, numa: str | None) -> None:
+    def _add_pci(self, element: Element, parent: Node, host: int) -> None:
         address = element.attributes.get("busid", "")
         bus = bus_number(address)
         ranks = list(element.each("gpu"))
         if ranks and not all("rank" in gpu.attributes for gpu in ranks):
             return
-        for gpu in ranks:
+        for gpu in ranks if self.system.rules.device_nodes else ranks[:1]:
             self._add_gpu(element, gpu, parent, host, bus)
-        kind = _class_of(element)
-        nic = next(element.each("nic"), None)
-        if nic is not None:
-            known = self.system.find(Kind.NIC, (host, (numa, bus)))
-            node = known or self._create(Kind.NIC, (host, (numa, bus)), address, element)
-            self._add_nets(nic, node, host)
-            if known is not None:
-                return
-        elif kind is Kind.PCI:
-            node = self._create(Kind.PCI, (host, bus), address, element)
-            node.pci_id = _pci_id(element)
-            self._pci.append((host, element, node))
-            for child in element.each("pci"):
-                self._add_pci(child, node, host, numa)
-        else:
+        if ranks or any(element.each("nic")) or _class_of(element.attributes.get("class", "")) is not Kind.PCI:
             return
+        node = self._create(Kind.PCI, (host, bus), address, element)
+        node.pci_id = _pci_id(element)
+        self._pci.append((host, element, node))
+        for child in element.each("pci"):
+            self._add_pci(child, node, host)
         _connect_pci(node, parent, element)
 
     def _add_gpu(self, pci: Element, element: Element, parent: Node, host: int, bus: int) -> None:
@@ -218,15 +198,6 @@ class _Builder:
         gpu.parent = device
         connect(device, gpu, NcclPath.LOC, rates.LOCAL_GBPS)
         connect(gpu, device, NcclPath.LOC, rates.LOCAL_GBPS)
-
-    def _add_nets(self, element: Element, nic: Node, host: int) -> None:
-        for net in element.each("net"):
-            if "dev" not in net.attributes or net.attributes.get("net", "1").strip() == "0":
-                continue
-            node = self._create(Kind.NET, (host, integer(net, "dev")), net.attributes.get("name", "?"), net)
-            gbps = rates.net_gbps(integer(net, "speed"))
-            connect(nic, node, NcclPath.NET, gbps)
-            connect(node, nic, NcclPath.NET, gbps)
 
     def add_gpu_links(self) -> None:
         """NVLinks of all GPUs first, then chip-to-chip links."""
@@ -248,10 +219,13 @@ class _Builder:
         if capability is None:
             unknown = owner.element.missing.get("sm", "the compute capability is not in the file")
         gbps = rates.LOCAL_GBPS if capability is None else count * rates.nvlink_gbps(self.system.rules, capability)
-        target, kind = element.attributes.get("target", ""), _target_kind(element)
+        target = element.attributes.get("target", "")
         peers = self.system.nodes[Kind.DEV if self.system.rules.device_nodes else Kind.GPU]
         other = next((peer for peer in peers if peer.key == (owner.key[0], bus_number(target))), None)
-        if kind is Kind.GPU or (kind is None and other is not None):
+        # Without a class NCCL looks the target up, and takes what it does not see for an NVSwitch.
+        looked_up = Kind.GPU if other is not None else Kind.NVS
+        kind = _class_of(element.attributes["tclass"]) if "tclass" in element.attributes else looked_up
+        if kind is Kind.GPU:
             if other is not None:
                 connect(owner, other, NcclPath.NVL, gbps, unknown=unknown, inferred=inferred)
             return
@@ -282,15 +256,8 @@ class _Builder:
                     connect(node, target, NcclPath.LOC, rates.LOCAL_GBPS)
 
 
-def _class_of(element: Element) -> Kind:
-    text = element.attributes.get("class", "")
+def _class_of(text: str) -> Kind | None:
     return next((kind for begin, kind in _CLASSES if text.startswith(begin)), Kind.PCI)
-
-
-def _target_kind(element: Element) -> Kind | None:
-    """What is at the far end of NVLinks; None when the file leaves it to NCCL to look."""
-    text = element.attributes.get("tclass")
-    return None if text is None else next((kind for begin, kind in _CLASSES if text.startswith(begin)), Kind.PCI)
 
 
 def _pci_id(element: Element) -> int:

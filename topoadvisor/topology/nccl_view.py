@@ -64,6 +64,8 @@ def _view(snapshot: Snapshot, root: Element, version: str, notes: list[str]) -> 
             hint="`topoadvisor scan` says what was asked and why it did not answer.",
         )
     labels = _labels(gpus)
+    if any(gpu.element.attributes.get("mlopart", "-1") != "-1" for gpu in gpus):
+        notes.append("Some GPUs are MLOPart partitions; what NCCL makes of those is not modelled.")
     if len(machine.hosts) > 1:
         notes.append(f"The file describes {len(machine.hosts)} hosts; GPUs are numbered by rank.")
     given = _given(snapshot, machine, version, notes)
