@@ -228,3 +228,15 @@ def test_redacting_any_text_twice_is_redacting_it_once(text, value):
     )
     once = redact(snapshot)
     assert redact(once) == once
+
+
+def test_what_nccl_calls_hosts_and_nics_by() -> None:
+    text = '<cpu host_hash="0xa2e49e7a5e3bf47f"/><net guid="0x98039b0300aabbcc"/><net guid="0x98039b0300aabbcc"/>'
+    text += '<net guid="0x0" speed="0x1234"/>'
+    snapshot = Snapshot(raw=[RawText(source="nccl-topology-xml", text=text)])
+    hidden = redact(snapshot)
+    assert hidden.raw[0].text == (
+        '<cpu host_hash="0x0200000000000000"/><net guid="0x0200000000000001"/><net guid="0x0200000000000001"/>'
+        '<net guid="0x0" speed="0x1234"/>'
+    )
+    assert redact(hidden) == hidden

@@ -254,6 +254,28 @@ def test_the_link_of_an_implied_switch_is_not_known() -> None:
     assert "switch that the link classes imply" in (found["GPU0", "GPU2"].unknown or "")
 
 
+def test_a_way_to_the_cpu_that_may_not_be_pcie() -> None:
+    text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV3\tSYS\nGPU1\tNV3\t X \tSYS\nGPU2\tSYS\tSYS\t X \n"
+    bare = topo_matrix.to_snapshot(topo_matrix.parse(text, file="x"), text, "x")
+    volta = supplied(bare, "gpu.name=Tesla V100-SXM2-16GB")
+    found = nccl_view.of(volta).pairs
+    assert (found["GPU0", "GPU1"].kind, found["GPU0", "GPU1"].gbps) == (NcclPath.NVL, 60)
+    assert found["GPU0", "GPU2"].kind is None
+    assert "POWER" in (found["GPU0", "GPU2"].unknown or "")
+    intel = nccl_view.of(supplied(volta, "cpu.architecture=x86_64", "cpu.vendor=AMD")).pairs
+    assert (intel["GPU0", "GPU2"].kind, intel["GPU0", "GPU2"].gbps) == (NcclPath.SYS, 12)
+    grace = machine(gpus=[card(i, f"0000:0{3 + i}:00.0", compute_capability="9.0") for i in range(2)])
+    grace = msgspec.structs.replace(grace, host=Host(cpu=Cpu(architecture="aarch64")))
+    assert nccl_view.of(grace).pairs["GPU0", "GPU1"].unknown == "the chip-to-chip link was not read"
+
+
+def test_chip_to_chip_links_that_were_read() -> None:
+    gpus = [card(i, f"0000:0{3 + i}:00.0", compute_capability="9.0", c2c_gbps=223.56) for i in range(2)]
+    refused = [P2p(a=a, b=b, read="NS", write="NS") for a, b in ((0, 1), (1, 0))]
+    snapshot = machine(gpus=gpus, p2p=refused, host=Host(cpu=Cpu(architecture="aarch64")))
+    assert nccl_view.of(snapshot).pairs["GPU0", "GPU1"] == Reach(NcclPath.C2C, 223.56)
+
+
 @pytest.mark.parametrize(
     ("name", "expected", "gbps"),
     [

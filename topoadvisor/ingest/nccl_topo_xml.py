@@ -145,7 +145,11 @@ class _Reader:
         index = self._integer(element, "dev")
         if index is None or index < 0:
             raise wrong(self._file, element, "this <gpu> has no device number (dev)")
-        if any(index == known for known, _ in self._gpus):
+        same = next((gpu for known, gpu in self._gpus if known == index), None)
+        if same is not None and same.address == address:
+            self.notes.append(f"several ranks or partitions of one job share GPU {index}")
+            return
+        if same is not None:
             raise wrong(self._file, element, f"the GPU with dev={index} stands here a second time")
         capability = self._integer(element, "sm")
         c2c = list(element.each("c2c"))
@@ -196,6 +200,8 @@ class _Reader:
         if not name:
             raise wrong(self._file, element, "this <net> has no name")
         speed, port = self._integer(element, "speed"), self._integer(element, "port")
+        if speed is not None and speed <= 0:
+            speed = None  # some NICs state -1
         gdr = self._integer(element, "gdr")
         # Port 0 is NCCL's socket transport; verbs and libfabric count ports from 1 and list only active ones.
         rdma = bool(port)

@@ -61,6 +61,8 @@ class Given:
     """What is missing when there are several."""
     grant: Callable[[Node, Node], Grant] = lambda a, b: Grant(True)
     """Asked for ordered pairs of GPU nodes."""
+    apart: Callable[[Node, Node], bool] = lambda a, b: False
+    """Two GPUs are known to be in different NUMA nodes, although the numbers of these are not known."""
     nvb_disabled: bool = False
 
 
@@ -183,7 +185,7 @@ def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given:
     if way is None:
         return Reach(NcclPath.DIS, 0.0)
     if detour is None:
-        return _told(way)
+        return _told(way, given.apart(source, to))
     outcomes: dict[tuple[NcclPath, float], Path] = {}
     for level in given.levels:
         if way.kind > level:
@@ -194,15 +196,18 @@ def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given:
         if grant.reason and (detour.kind, detour.gbps) != (way.kind, way.gbps):
             chosen = replace(chosen, links=(*chosen.links, Link(to, NcclPath.LOC, inferred=(grant.reason,))))
         outcomes.setdefault((chosen.kind, chosen.gbps), chosen)
-    told = [_told(path) for path in outcomes.values()]
+    unread = next((why for node in (source, to) if (why := node.element.missing.get("c2c"))), None)
+    if unread is not None and any(kind > NcclPath.NVB for kind, _ in outcomes):
+        return Reach(None, None, unknown=unread)
+    told = [_told(path, given.apart(source, to)) for path in outcomes.values()]
     if len(told) == 1:
         return told[0]
     kinds = {reach.kind for reach in told}
     return Reach(told[0].kind if len(kinds) == 1 else None, None, unknown=given.why_levels)
 
 
-def _told(path: Path) -> Reach:
-    if path.far is not None:
+def _told(path: Path, apart: bool) -> Reach:
+    if path.far is not None and not (apart and path.kind is NcclPath.SYS):
         return Reach(None, None, unknown=path.far)
     return Reach(path.kind, None if path.unknown else path.gbps, path.inferred, path.unknown)
 

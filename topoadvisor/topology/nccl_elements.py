@@ -156,7 +156,23 @@ def gpu_element(gpu: Gpu, snapshot: Snapshot, topology: Topology) -> Element:
         _put_counted(element, gpu, snapshot, topology)
     if gpu.c2c_gbps:
         element.children.append(Element("c2c", {"bw": str(round(gpu.c2c_gbps * 1000)), "count": "1"}))
+    elif gpu.c2c_gbps is None and (why := _may_reach_the_cpu(element, gpu, snapshot.host.cpu)) is not None:
+        element.missing["c2c"] = why
     return element
+
+
+def _may_reach_the_cpu(element: Element, gpu: Gpu, cpu: Cpu | None) -> str | None:
+    """Why it is not known that a GPU has no way to the CPU but PCIe; None when it has none."""
+    arch = cpu.architecture if cpu is not None else None
+    capability = int(element.attributes.get("sm", "0"))
+    if capability >= 90 and arch in ("aarch64", "arm64"):
+        return "the chip-to-chip link was not read"
+    model = bandwidth.model_of(gpu)
+    counted = sum(int(link.attributes["count"]) for link in element.each("nvlink"))
+    spare = model is not None and model.max_nvlinks is not None and counted < model.max_nvlinks
+    if gpu.nvlinks is None and spare and capability in (60, 70) and arch in (None, "ppc64le", "ppc64"):
+        return "NVLinks to the CPU, as POWER machines have them, are not in a matrix (--assume cpu.architecture=…)"
+    return None
 
 
 def bare_gpu(gpu: Gpu) -> Element:

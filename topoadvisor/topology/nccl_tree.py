@@ -19,6 +19,8 @@ class Document:
     root: Element
     addressed: bool
     """Every PCI element has an address that was read."""
+    apart: frozenset[tuple[int, int]] = frozenset()
+    """Ordered pairs of GPU indexes that are known to be in different NUMA nodes, although not in which ones."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -112,11 +114,15 @@ def _insert(parent: Element, element: Element) -> None:
 def from_classes(snapshot: Snapshot, topology: Topology) -> Document:
     """The tree that link classes imply, with stand-ins for addresses."""
     hierarchy: Hierarchy = topology.attributes["hierarchy"]
-    document = Document(_system(), addressed=False)
+    printed = {(a, b) for (a, b), pair in topology.pairs.items() if pair.pcie_class == "SYS"}
+    number_of = {node: int(topology.graph.nodes[node]["index"]) for node in topology.gpus}
+    across = {(number_of[a], number_of[b]) for a, b in printed if a in number_of and b in number_of}
+    apart = frozenset(across | {(b, a) for a, b in across})
+    document = Document(_system(), addressed=False, apart=apart)
     made: dict[str, Element] = {}
     given = {f"gpu:{gpu.index}": gpu for gpu in snapshot.gpus}
     for number, node in enumerate(topology.gpus):
-        gpu = given.get(node) or Gpu(index=topology.graph.nodes[node]["index"])
+        gpu = given.get(node) or Gpu(index=number_of[node])
         chain = hierarchy.chain(node)
         numa = next((above for above in chain if hierarchy.kind[above] == "numa"), None)
         top = numa or chain[-1]

@@ -24,6 +24,7 @@ from topoadvisor.nccl.system import Kind, Node
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import bandwidth, nccl_document
+from topoadvisor.topology.nccl_tree import Document
 
 _GRANTED: Final = "whether the driver grants peer access was not read; it is taken for granted"
 _REFUSED: Final = "stock drivers refuse peer access on this model"
@@ -50,13 +51,13 @@ def of(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> View:
     if chosen is not None:
         _choose(document.root, chosen)
     try:
-        return _view(snapshot, document.root, version, notes)
+        return _view(snapshot, document, version, notes)
     except system.TooLarge as error:
         raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
 
 
-def _view(snapshot: Snapshot, root: Element, version: str, notes: list[str]) -> View:
-    machine = system.build(root, rates.rules(version))
+def _view(snapshot: Snapshot, document: Document, version: str, notes: list[str]) -> View:
+    machine = system.build(document.root, rates.rules(version))
     gpus = machine.nodes[Kind.GPU]
     if not gpus:
         raise NothingDetermined(
@@ -68,7 +69,7 @@ def _view(snapshot: Snapshot, root: Element, version: str, notes: list[str]) -> 
         notes.append("Some GPUs are MLOPart partitions; what NCCL makes of those is not modelled.")
     if len(machine.hosts) > 1:
         notes.append(f"The file describes {len(machine.hosts)} hosts; GPUs are numbered by rank.")
-    given = _given(snapshot, machine, version, notes)
+    given = _given(snapshot, machine, version, document.apart, notes)
     reached = paths.between_gpus(machine, given)
     if _on_intel(machine) and any(reach.kind is NcclPath.PHB for reach in reached.values()):
         notes.append(
@@ -121,7 +122,9 @@ def _labels(gpus: Sequence[Node]) -> dict[Node, str]:
     return {gpu: f"GPU{numbers[gpu]}" for gpu in sorted(gpus, key=numbers.__getitem__)}
 
 
-def _given(snapshot: Snapshot, machine: system.System, version: str, notes: list[str]) -> Given:
+def _given(
+    snapshot: Snapshot, machine: system.System, version: str, apart: frozenset[tuple[int, int]], notes: list[str]
+) -> Given:
     settings = {setting.name: setting.value for setting in reversed(snapshot.settings or [])}
     user = levels.user_p2p_level(settings.get("NCCL_P2P_DISABLE"), settings.get("NCCL_P2P_LEVEL"), version).level
     possible, why = ((user,), "") if user is not None else _default_levels(machine, version)
@@ -130,6 +133,7 @@ def _given(snapshot: Snapshot, machine: system.System, version: str, notes: list
     return Given(
         levels=possible,
         why_levels=why,
+        apart=lambda a, b: (system.integer(a.element, "dev"), system.integer(b.element, "dev")) in apart,
         grant=_Driver(snapshot, several_hosts=len(machine.hosts) > 1),
         nvb_disabled=bool(levels.parse_int(settings.get("NCCL_NVB_DISABLE") or "0")),
     )
@@ -176,10 +180,10 @@ class _Driver:
         one, other = (system.integer(node.element, "dev") for node in (a, b))
         if one is None or other is None:
             return Grant(True, _GRANTED)
-        known = [status for status in self._status.get((one, other), ()) if status is not None]
-        if any(status != "OK" for status in known):
+        status = self._status.get((one, other), (None, None))
+        if any(each not in (None, "OK") for each in status):
             return Grant(False)
-        if known:
+        if None not in status:
             return Grant(True)
         if any(_refuses(self._gpus[index]) for index in (one, other) if index in self._gpus):
             return Grant(False, _REFUSED)
