@@ -209,6 +209,21 @@ def test_broadcom_switches_without_subsystem_ids_may_be_one() -> None:
     assert kinds(other)["GPU0", "GPU1"] == "PXB"
 
 
+def test_functions_that_are_nested_without_end_are_cut() -> None:
+    bridges = [
+        bridge(
+            f"0000:{number >> 5:02x}:{number & 31:02x}.0",
+            None if number == 0 else f"0000:{number - 1 >> 5:02x}:{number - 1 & 31:02x}.0",
+            port="upstream",
+        )
+        for number in range(5000)
+    ]
+    deep = [*bridges, board("0001:03:00.0", bridges[-1].address), board("0001:04:00.0", bridges[-1].address)]
+    snapshot = machine(gpus=[card(0, "0001:03:00.0"), card(1, "0001:04:00.0")], pci=deep)
+    view = nccl_view.of(snapshot)
+    assert any("More than 64 PCI functions" in note for note in view.notes)
+
+
 def test_peer_access_by_what_was_read_then_the_catalogue_then_for_granted() -> None:
     assert nccl_view.of(machine()).pairs["GPU0", "GPU1"].inferred == (nccl_view._GRANTED,)
     refused = machine(p2p=[P2p(a=0, b=1, read="CNS"), P2p(a=1, b=0, read="OK", write="CNS")])

@@ -278,10 +278,16 @@ def _connect_pci(node: Node, parent: Node, element: Element) -> None:
         gbps = rates.pcie_gbps(speed, width)
     inferred = tuple(why for name, why in element.inferred.items() if name in ("link_speed", "link_width", "pci"))
     far = None
-    if node.kind is parent.kind is Kind.PCI and "subsystem_device" in {**element.missing, **parent.element.missing}:
+    if node.kind is parent.kind is Kind.PCI and _may_be_one(element, parent.element):
         far = f"NCCL takes {parent.label} and {node.label} for one switch or two, by subsystem ids that were not read"
     connect(node, parent, NcclPath.PIX, gbps, unknown=unknown, inferred=inferred, far=far)
     connect(parent, node, NcclPath.PIX, gbps, unknown=unknown, inferred=inferred, far=far)
+
+
+def _may_be_one(inner: Element, outer: Element) -> bool:
+    """Two levels of one model of switch, and the ids that would tell were not read."""
+    same = all(inner.attributes.get(name) == outer.attributes.get(name) for name in ("vendor", "device"))
+    return same and "subsystem_device" in {**inner.missing, **outer.missing}
 
 
 def local_cpu(node: Node, origin: Node | None = None) -> Node | None:

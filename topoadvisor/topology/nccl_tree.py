@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.snapshot import Gpu, PciDevice, Snapshot
 from topoadvisor.topology import nccl_elements
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.pcie_tree import Hierarchy
+
+_MOST_FUNCTIONS: Final = 64
+"""One above the other; a PCI hierarchy has 256 buses, and real machines nest ten deep."""
 
 
 @dataclass
@@ -68,6 +72,9 @@ class _Tree:
         """The element of a device, with those above it."""
         chain, seen = [device], {device.address}
         while (above := chain[-1].parent) is not None and above in self._listed and above not in seen:
+            if len(chain) == _MOST_FUNCTIONS:
+                self._document.notes.append(f"More than {_MOST_FUNCTIONS} PCI functions above {device.address}.")
+                break
             chain.append(self._listed[above])
             seen.add(above)
         return self._element(chain, gpu)
