@@ -20,6 +20,7 @@ from topoadvisor.nccl import rates
         ("2.30.7", 100, 40.1),
         ("2.30.7", 120, 40.1),
         ("2.30.7", 52, 20),
+        ("2.30.7", -1, 20),
         ("2.27.3", 100, 40),
         ("2.24.3", 100, 20.6),
         ("2.19.4", 90, 20),
@@ -34,6 +35,7 @@ def test_one_nvlink(version: str, capability: int, gbps: float) -> None:
     ("version", "arch", "vendor", "family", "model", "gbps"),
     [
         (None, "x86_64", "GenuineIntel", 6, 0x4F, 6),
+        (None, "x86_64", "GenuineIntel", 6, -1, 6),
         (None, "x86_64", "GenuineIntel", 6, 0x55, 10),
         (None, "x86_64", "GenuineIntel", 6, 0x6A, 10),
         (None, "x86_64", "GenuineIntel", 6, 0x8F, 22),

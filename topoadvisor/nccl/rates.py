@@ -101,7 +101,7 @@ def rules(version: str | None) -> Rules:
 
 def nvlink_gbps(rules: Rules, capability: int) -> float:
     """One NVLink of a GPU whose compute capability × 10 is `capability`, 90 for example."""
-    return next(gbps for lowest, gbps in rules.nvlink if capability >= lowest)
+    return next((gbps for lowest, gbps in rules.nvlink if capability >= lowest), rules.nvlink[-1][1])
 
 
 def pcie_gbps(speed: str, width: int) -> float:
@@ -126,7 +126,7 @@ def between_cpus(rules: Rules, arch: str, vendor: str, family: int | None, model
             return rules.intel[-1][1]
         if family is None or model is None:
             return None
-        return next(gbps for lowest, gbps in rules.intel if model >= lowest)
+        return next((gbps for lowest, gbps in rules.intel if model >= lowest), rules.intel[-1][1])
     if vendor.startswith("AuthenticAMD"):
         return rules.amd_gbps
     if vendor.startswith(("CentaurHauls", "  Shanghai  ")):

@@ -75,7 +75,7 @@ def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], printed: Printed) -> di
     """Row label → node id."""
     nodes: dict[str, str] = {}
     for label in matrix.gpus:
-        if match := re.fullmatch(r"GPU(\d+)", label):
+        if match := re.fullmatch(r"GPU([0-9]{1,6})", label):
             nodes[label] = f"gpu:{int(match.group(1))}"
     for label in matrix.nics:
         name = matrix.nic_legend.get(label, label)
@@ -91,7 +91,7 @@ def _read_homes(matrix: Matrix, nodes: Mapping[str, str], printed: Printed) -> N
         text = matrix.numa_affinity.get(label) or ""
         grace = (matrix.gpu_numa_id.get(label) or "").isdecimal()
         # Where GPU memory forms NUMA nodes, the list names the node with CPUs first and then those.
-        if match := re.match(r"(\d+)(,|$)" if grace else r"(\d+)$", text):
+        if match := re.match(r"([0-9]{1,6})(,|$)" if grace else r"([0-9]{1,6})$", text):
             printed.homes.setdefault(nodes[label], int(match.group(1)))
     for column in (matrix.numa_affinity, matrix.cpu_affinity):
         texts = {nodes[label]: text for label, text in column.items() if label in nodes and text and text != "N/A"}
