@@ -87,3 +87,10 @@ def test_only_attributes_that_nccl_reads() -> None:
 def test_errors_name_the_place(text: str, place: str) -> None:
     with pytest.raises(InputError, match=place):
         topo_xml.parse(text, file="x")
+
+
+@pytest.mark.parametrize(
+    ("version", "most"), [(None, 128), ("2.20.5", 32), ("2.21.5", 128), ("2.29.3", 128), ("2.29.7", 640)]
+)
+def test_how_many_elements_fit_into_one(version: str | None, most: int) -> None:
+    assert topo_xml.most_children(version) == most

@@ -348,6 +348,7 @@ def test_gpus_of_several_hosts_are_numbered_by_rank() -> None:
     assert view.gpus == ["GPU0", "GPU1"]
     assert view.pairs["GPU0", "GPU1"].kind is NcclPath.NVL
     assert round(view.pairs["GPU0", "GPU1"].gbps or 0, 4) == 721.8
+    assert nccl_view.of(nccl_topo_xml.parse(TWO_HOSTS, file="x"), [1]).gpus == ["GPU1"]
 
 
 def test_a_file_that_leaves_things_to_nccl() -> None:

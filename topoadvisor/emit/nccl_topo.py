@@ -57,7 +57,7 @@ def render(snapshot: Snapshot) -> tuple[str, list[str]]:
     if not any(element.tag == "net" for element in root.walk()):
         remarks.append("Left to NCCL: which ports of which NICs it uses.")
     written = _written(root, remarks)
-    _check(written)
+    _check(written, topo_xml.most_children(version))
     comment = [f"Topology of one machine, written by topoadvisor {__version__} for NCCL_TOPO_FILE"]
     return topo_xml.write(written, comment), remarks
 
@@ -112,7 +112,7 @@ def _spelt(address: str) -> str:
         return address.lower()
 
 
-def _check(root: Element) -> None:
+def _check(root: Element, most_children: int) -> None:
     """Raises TopoAdvisorError when NCCL would refuse the file and fail to start."""
     elements = list(root.walk())
     for element in elements:
@@ -122,9 +122,9 @@ def _check(root: Element) -> None:
                     f"a <{element.tag}> would have no {name}, and NCCL stops at such a file",
                     hint="Without a file NCCL finds the topology by itself.",
                 )
-        if len(element.children) > topo_xml.MOST_CHILDREN:
+        if len(element.children) > most_children:
             raise TopoAdvisorError(
-                f"a <{element.tag}> has {len(element.children)} elements inside; NCCL reads {topo_xml.MOST_CHILDREN}",
+                f"a <{element.tag}> has {len(element.children)} elements inside; NCCL reads {most_children}",
                 hint="Without a file NCCL finds the topology by itself.",
             )
     if len(elements) > topo_xml.MOST_NODES - _ROOM:

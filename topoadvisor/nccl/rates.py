@@ -43,7 +43,6 @@ _PCIE_OTHERWISE: Final = 60
 class Rules:
     """What differs between releases."""
 
-    version: str
     nvlink: tuple[tuple[int, float], ...]
     """(lowest compute capability × 10, GB/s of one NVLink), newest first."""
     intel: tuple[tuple[int, float], ...]
@@ -59,8 +58,6 @@ class Rules:
     """A device stands between a GPU and its links, so that several ranks may share it."""
     type_first: bool
     """Of two ways the one of the nearer type counts; before, the one with fewer hops."""
-    children: int
-    """Sub-elements of one XML element that are read."""
 
 
 def rules(version: str | None) -> Rules:
@@ -78,7 +75,6 @@ def rules(version: str | None) -> Rules:
     newer_intel = ((0xCF, 40.0), (0x8F, 22.0)) if since("2.26.2") else ()
     blackwell = (100, 40.1 if since("2.27.5") else 40.0)
     return Rules(
-        version=release,
         nvlink=(
             *((blackwell,) if since("2.25.1") else ()),
             (90, 20.6 if since("2.20.3") else 20.0),
@@ -95,7 +91,6 @@ def rules(version: str | None) -> Rules:
         flattens_gen5=since("2.20.3"),
         device_nodes=since("2.30.3"),
         type_first=since("2.30.7"),
-        children=640 if since("2.29.7") else 128 if since("2.21.5") else 32,
     )
 
 

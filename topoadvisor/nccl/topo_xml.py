@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topoadvisor.errors import InputError
+from topoadvisor.nccl import versions
 
 SOURCE: Final = "nccl-topology-xml"
 """Name of this input as a source and as the origin of a snapshot."""
@@ -24,8 +25,6 @@ LONGEST_TEXT: Final = 254
 """Characters of a name or value that NCCL takes (`MAX_STR_LEN`); with more it refuses the whole file."""
 MOST_NODES: Final = 256
 """Elements for which NCCL has room (`NCCL_TOPO_XML_MAX_NODES`); the file must leave some for what NCCL adds itself."""
-MOST_CHILDREN: Final = 128
-"""Children of one element (`MAX_SUBS`: 32 before 2.21.5, 128 before 2.29.7, then 640)."""
 
 HINT: Final = (
     "NCCL writes a whole one with NCCL_TOPO_DUMP_FILE=topology.xml; the file may have been cut while it was copied."
@@ -142,6 +141,16 @@ def known(element: Element) -> dict[str, str]:
 def is_known(tag: str) -> bool:
     """NCCL reads elements of this kind; others it passes over."""
     return tag in _ATTRIBUTES
+
+
+def most_children(version: str | None) -> int:
+    """Elements that NCCL takes inside one (`MAX_SUBS`); of an unknown release, what those of the last years take.
+
+    Raises ValueError when `version` is no version.
+    """
+    if version is None:
+        return 128
+    return 640 if versions.at_least(version, "2.29.7") else 128 if versions.at_least(version, "2.21.5") else 32
 
 
 def writable(text: str) -> bool:

@@ -48,15 +48,16 @@ def of(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> View:
     version, notes = _version(snapshot)
     document = nccl_document.describe(snapshot, version)
     notes += document.notes
+    numbers = _numbers(document.root)
     if chosen is not None:
-        _choose(document.root, chosen)
+        _choose(document.root, numbers, chosen)
     try:
-        return _view(snapshot, document, version, notes)
+        return _view(snapshot, document, numbers, version, notes)
     except system.TooLarge as error:
         raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
 
 
-def _view(snapshot: Snapshot, document: Document, version: str, notes: list[str]) -> View:
+def _view(snapshot: Snapshot, document: Document, numbers: dict[int, int], version: str, notes: list[str]) -> View:
     machine = system.build(document.root, rates.rules(version))
     gpus = machine.nodes[Kind.GPU]
     if not gpus:
@@ -64,7 +65,8 @@ def _view(snapshot: Snapshot, document: Document, version: str, notes: list[str]
             "no GPU was found, so there are no paths",
             hint="`topoadvisor scan` says what was asked and why it did not answer.",
         )
-    labels = _labels(gpus)
+    order = {gpu: numbers[id(gpu.element)] for gpu in gpus}
+    labels = {gpu: f"GPU{order[gpu]}" for gpu in sorted(gpus, key=order.__getitem__)}
     if any(gpu.element.attributes.get("mlopart", "-1") != "-1" for gpu in gpus):
         notes.append("Some GPUs are MLOPart partitions; what NCCL makes of those is not modelled.")
     if len(machine.hosts) > 1:
@@ -98,28 +100,26 @@ def _version(snapshot: Snapshot) -> tuple[str, list[str]]:
     return found, []
 
 
-def _choose(root: Element, chosen: Sequence[int]) -> None:
-    gpus = [element for element in root.walk() if element.tag == "gpu"]
-    present = {system.integer(gpu, "dev") for gpu in gpus}
-    if missing := sorted(set(chosen) - present):
+def _numbers(root: Element) -> dict[int, int]:
+    """The `<gpu>` elements of the job, by identity → number: NVML's, or of several hosts and shared GPUs the rank."""
+    gpus = [element for element in root.walk() if element.tag == "gpu" and "rank" in element.attributes]
+    numbers: dict[int, int] = {}
+    for name in ("dev", "rank"):
+        numbers = {id(gpu): system.integer(gpu, name) or 0 for gpu in gpus}
+        if len(set(numbers.values())) == len(gpus):
+            return numbers
+    return {id(gpu): place for place, gpu in enumerate(gpus)}
+
+
+def _choose(root: Element, numbers: dict[int, int], chosen: Sequence[int]) -> None:
+    if missing := sorted(set(chosen) - set(numbers.values())):
         raise InputError(
             f"there is no GPU {missing[0]} here",
-            hint=f"The GPUs here are {', '.join(str(index) for index in sorted(each or 0 for each in present))}.",
+            hint=f"The GPUs here are {', '.join(str(number) for number in sorted(numbers.values()))}.",
         )
-    for gpu in gpus:
-        if system.integer(gpu, "dev") not in chosen:
-            gpu.attributes.pop("rank", None)
-
-
-def _labels(gpus: Sequence[Node]) -> dict[Node, str]:
-    """By NVML's number; of several hosts, or several ranks on one GPU, by rank."""
-    for name in ("dev", "rank"):
-        numbers = {gpu: system.integer(gpu.element, name) or 0 for gpu in gpus}
-        if len(set(numbers.values())) == len(gpus):
-            break
-    else:
-        numbers = {gpu: place for place, gpu in enumerate(gpus)}
-    return {gpu: f"GPU{numbers[gpu]}" for gpu in sorted(gpus, key=numbers.__getitem__)}
+    for element in root.walk():
+        if id(element) in numbers and numbers[id(element)] not in chosen:
+            del element.attributes["rank"]
 
 
 def _given(
@@ -173,8 +173,10 @@ class _Driver:
     """Whether peer access is granted between two GPUs, as `Given.grant` asks."""
 
     def __init__(self, snapshot: Snapshot, *, several_hosts: bool) -> None:
-        self._status = {(entry.a, entry.b): (entry.read, entry.write) for entry in snapshot.p2p or ()}
-        self._gpus = {} if several_hosts else {gpu.index: gpu for gpu in snapshot.gpus}
+        # The snapshot holds the first host, and its numbers come again on the others.
+        pairs, gpus = ((), ()) if several_hosts else (snapshot.p2p or (), snapshot.gpus)
+        self._status = {(entry.a, entry.b): (entry.read, entry.write) for entry in pairs}
+        self._gpus = {gpu.index: gpu for gpu in gpus}
 
     def __call__(self, a: Node, b: Node) -> Grant:
         one, other = (system.integer(node.element, "dev") for node in (a, b))
