@@ -21,8 +21,8 @@ from topoadvisor.snapshot import Snapshot
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
-VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell")
-VERBS += ("diff", "hardware list", "hardware show")
+VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "rings", "emit nccl-conf", "emit shell")
+VERBS += ("emit nccl-topo", "diff", "hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 

@@ -243,3 +243,15 @@ def test_serials_and_host_in_an_hwloc_xml():
         '<info name="DMIProductName" value="Server 4"/><info name="Address" value="02:00:00:00:00:00"/>'
     )
     assert redact(redact(plain)) == redact(plain)
+
+
+def test_what_nccl_calls_hosts_and_nics_by() -> None:
+    text = '<cpu host_hash="0xa2e49e7a5e3bf47f"/><net guid="0x98039b0300aabbcc"/><net guid="0x98039b0300aabbcc"/>'
+    text += '<net guid="0x0" speed="0x1234"/>'
+    snapshot = Snapshot(raw=[RawText(source="nccl-topology-xml", text=text)])
+    hidden = redact(snapshot)
+    assert hidden.raw[0].text == (
+        '<cpu host_hash="0x0200000000000000"/><net guid="0x0200000000000001"/><net guid="0x0200000000000001"/>'
+        '<net guid="0x0" speed="0x1234"/>'
+    )
+    assert redact(hidden) == hidden

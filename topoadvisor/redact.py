@@ -52,6 +52,8 @@ _MAC: Final = re.compile(rf"(?<![0-9a-fA-F:])(?:{_HEX}{{2}}:){{5,19}}{_HEX}{{2}}
 _DASHED_MAC: Final = re.compile(rf"(?<![\w-])(?:{_HEX}{{2}}-){{5,6}}{_HEX}{{2}}(?![\w-])")
 _NAMED_BY_MAC: Final = re.compile(rf"\b(enx|wlx|ibx|slx|roce?x)({_HEX}{{12,16}})\b")
 _GUID: Final = re.compile(rf"(?<![0-9a-fA-F:])(?:{_HEX}{{4}}:){{3}}{_HEX}{{4}}(?![0-9a-fA-F:])(?!\.\d)")
+_NCCL_ID: Final = re.compile(r'\b(guid|host_hash)="(0x[0-9a-fA-F]{2,16})"')
+"""What NCCL's topology XML calls a NIC and a host by."""
 _IPV4: Final = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)")
 _IPV6: Final = re.compile(rf"(?<![\w:.]){_HEX}{{0,4}}(?::{_HEX}{{0,4}}){{2,7}}(?![\w:])(?!\.\d)")
 _AT_HOST: Final = re.compile(r"(?<![\w.-])([a-z_][\w.-]*)@([A-Za-z0-9][\w.-]*\w)", re.I)
@@ -105,6 +107,7 @@ class _Redactor:
             lambda n: f"02:00:00:00:{n >> 8 & 255:02x}:{n & 255:02x}", r"02:00:00:00:\S\S:\S\S", document
         )
         self.guid = _Placeholders(lambda n: f"0200:0000:0000:{n:04x}", r"0200:0000:0000:[0-9a-f]{4}", document)
+        self.nccl_id = _Placeholders(lambda n: f"0x0200{n:012x}", r"0x02000000[0-9a-f]{8}", document)
         self.ipv4 = _Placeholders(
             # The networks that RFC 5737 keeps for documentation, then one that is never routed.
             lambda n: f"192.0.2.{n + 1}" if n < 254 else f"240.0.{n >> 8}.{n & 255}",
@@ -143,6 +146,7 @@ class _Redactor:
         text = _NAMED_BY_MAC.sub(lambda match: match.group(1) + self._bare_mac(match.group(2)), text)
         text = _IPV6.sub(self._ipv6, text)
         text = _GUID.sub(lambda match: self.guid(match.group()), text)
+        text = _NCCL_ID.sub(lambda match: f'{match.group(1)}="{self.nccl_id(match.group(2))}"', text)
         text = _IPV4.sub(self._ipv4, text)
         text = _SERIAL.sub(lambda match: match.group(1) + self.serial(match.group(2)), text)
         text = _NAMED_SERIAL.sub(lambda match: match.group(1) + self._named(match.group(2)), text)

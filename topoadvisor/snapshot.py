@@ -158,6 +158,9 @@ class PciDevice(Struct, frozen=True, kw_only=True):
     """`0x060400`."""
     vendor: str | None = None
     device: str | None = None
+    subsystem_vendor: str | None = None
+    subsystem_device: str | None = None
+    """NCCL tells Broadcom's switches by these."""
     parent: str | None = None
     """Address of the bridge above; None directly below a root complex (see `root`)."""
     root: str | None = None

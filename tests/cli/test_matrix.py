@@ -108,3 +108,63 @@ def test_the_corpus_through_a_pipe(run: Run) -> None:
         _, text, _ = run(str(path))
         assert run("-", stdin=text)[1] == text, path.name
         assert json.loads(run("-", "--format", "json", stdin=text)[1]) == expected, path.name
+
+
+def test_nccls_own_types_and_bandwidths(run: Run) -> None:
+    code, out, err = run("fixture:dgx-1v", "--model", "nccl", "--format", "json")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert document["matrix"]["GPU0"]["GPU5"] == "NVB"
+    assert document["gbps"]["GPU0"]["GPU1"] == 20.0
+    assert "GPU0" not in document["matrix"]["GPU0"]
+    assert document["nccl_version"] == "2.28.9"
+
+
+def test_what_nccl_would_need_and_is_not_there_is_null_with_a_reason(run: Run) -> None:
+    code, out, _ = run("-", "--model", "nccl", "--format", "json", stdin=PASTE)
+    document = json.loads(out)
+    assert code == 0
+    assert document["matrix"]["GPU0"]["GPU1"] == "SYS"
+    assert document["gbps"]["GPU0"]["GPU1"] is None
+    assert "was not read" in document["unknown"]["GPU0"]["GPU1"]
+
+
+def test_nccls_matrix_as_text(run: Run) -> None:
+    code, out, _ = run("-", "--model", "nccl", "--assume", "gpu.name=NVIDIA L40S", stdin=PASTE)
+    assert code == 0
+    assert out == (
+        "Path types of NCCL 2.30.7, row to column\n\n"
+        "      GPU0  GPU1\n"
+        "GPU0     X  SYS*\n"
+        "GPU1  SYS*     X\n\n"
+        "GB/s per direction in NCCL's model, which is no measurement\n\n"
+        "      GPU0  GPU1\n"
+        "GPU0     X     ?\n"
+        "GPU1     ?     X\n\n"
+        "  SYS  = across the link between NUMA nodes\n"
+        "  *    = inferred: how the GPUs hang on the CPUs follows from link classes\n"
+        "  *    = inferred: the PCIe link is that of the board (L40S)\n"
+        "  ?    = not known: the CPU was not read (--assume cpu.vendor=… supplies it)\n\n"
+        "NCCL's version is not known; this is what 2.30.7 does.\n"
+    )
+
+
+def test_the_gpus_of_a_job(run: Run) -> None:
+    code, out, _ = run("fixture:dgx-1v", "--model", "nccl", "--gpus", "0,5", "--format", "json")
+    assert code == 0
+    assert json.loads(out)["matrix"] == {"GPU0": {"GPU5": "SYS"}, "GPU5": {"GPU0": "SYS"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpus", "0,1"], "only --model nccl asks for"),
+        (["--model", "nccl", "--gpus", "0,x"], "no list of GPU indexes"),
+        (["--model", "nccl", "--gpus", "0,٣"], "no list of GPU indexes"),
+        (["--model", "nccl", "--gpus", "0,99"], "there is no GPU 99 here"),
+    ],
+)
+def test_wrong_gpus_of_a_job(run: Run, arguments: list[str], message: str) -> None:
+    code, out, err = run("fixture:dgx-1v", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err

@@ -261,3 +261,25 @@ def test_corpus(path: Path) -> None:
         assert len(found.gpus) == text.count("<gpu ")
     assert [gpu.index for gpu in found.gpus] == sorted({gpu.index for gpu in found.gpus})
     assert decode(encode(found)) == found
+
+
+def test_ranks_that_share_a_gpu() -> None:
+    shared = MACHINE.replace(
+        '<gpu dev="0" sm="90" rank="0" gdr="1">',
+        '<gpu dev="0" sm="90" rank="2" gdr="1"/><gpu dev="0" sm="90" rank="0" gdr="1">',
+    )
+    snapshot = parse(shared)
+    assert [gpu.index for gpu in snapshot.gpus] == [0, 1]
+    assert "share GPU 0" in (snapshot.sources[0].reason or "")
+
+
+def test_a_nic_without_a_speed() -> None:
+    snapshot = parse(MACHINE.replace('speed="10000"', 'speed="-1"'))
+    assert [nic.speed_mbit for nic in snapshot.nics or [] if nic.name == "eth0"] == [None]
+
+
+def test_subsystem_ids() -> None:
+    ids = 'subsystem_vendor="0x1000" subsystem_device="0xa096"'
+    snapshot = parse(MACHINE.replace('device="0xc030"', f'device="0xc030" {ids}'))
+    bridge = next(device for device in snapshot.pci or [] if device.address == "0000:80:00.0")
+    assert (bridge.subsystem_vendor, bridge.subsystem_device) == ("0x1000", "0xa096")

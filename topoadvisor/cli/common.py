@@ -44,8 +44,22 @@ RulesOption = Annotated[
 _UNSAFE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters but tab, line ends and colours, and those that turn the direction of text around."""
 
+GpusOption = Annotated[
+    str | None, typer.Option("--gpus", metavar="0,1,4", help="Only these GPUs, all otherwise.", show_default=False)
+]
 TextOrJson = Literal["text", "json"]
 FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
+
+
+def gpu_indexes(text: str | None) -> list[int] | None:
+    """What --gpus lists. Raises InputError for anything but numbers and commas."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\s*[0-9]{1,4}\s*(,\s*[0-9]{1,4}\s*)*", text):
+        from topoadvisor.errors import InputError
+
+        raise InputError(f"--gpus {text[:40]!r} is no list of GPU indexes", hint="Write it as 0,1,4,5.")
+    return [int(index) for index in text.split(",")]
 
 
 def load_snapshot(source: str | None, assume: list[str] | None = None, assume_file: Path | None = None) -> Snapshot:

@@ -113,6 +113,24 @@ def shell(
     _deliver(path, before, emitter.merge(before or "", block, file=str(path)), diff=diff)
 
 
+@app.command("nccl-topo")
+def nccl_topo(
+    source: SourceArgument = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is standard output.", show_default="-"),
+    ] = None,
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+) -> None:
+    """Write the machine as a topology file for NCCL_TOPO_FILE. What it leaves to NCCL is said on standard error."""
+    from topoadvisor.emit import nccl_topo as emitter
+
+    text, remarks = emitter.render(load_snapshot(source, assume, assume_file))
+    emit_text(text, output)
+    _say(remarks)
+
+
 def _advise(snapshot: Snapshot, rules: list[Path] | None) -> tuple[Snapshot, Advice]:
     """Advice for the machine as it is without what was written before. Raises NothingDetermined without a GPU."""
     from topoadvisor.advise import advise

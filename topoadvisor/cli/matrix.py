@@ -1,31 +1,63 @@
 """`topoadvisor matrix`."""
 
+from typing import Annotated, Literal
+
+import typer
+
 from topoadvisor.cli.common import (
     AssumeFileOption,
     AssumeOption,
     FormatOption,
+    GpusOption,
     SourceArgument,
     emit_json,
     emit_text,
+    gpu_indexes,
     load_snapshot,
 )
+
+Model = Literal["nvidia-smi", "nccl"]
+ModelOption = Annotated[
+    Model,
+    typer.Option(
+        "--model",
+        help="Whose words: nvidia-smi's link classes, or NCCL's path types with the bandwidths that it reckons with.",
+    ),
+]
 
 
 def matrix(
     source: SourceArgument = None,
     format: FormatOption = "text",
+    model: ModelOption = "nvidia-smi",
+    gpus: GpusOption = None,
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
 ) -> None:
-    """How every two devices are joined, as nvidia-smi prints it.
+    """How every two devices are joined, as nvidia-smi prints it, or as NCCL sees it.
 
-    The text can be read back: `topoadvisor matrix X | topoadvisor matrix -` changes nothing.
+    The text can be read back: `topoadvisor matrix X | topoadvisor matrix -` changes nothing. Not so with --model nccl.
     """
-    from topoadvisor.render import matrix as render
     from topoadvisor.topology import graph
     from topoadvisor.topology import matrix as pairs
 
+    if gpus is not None and model != "nccl":
+        from topoadvisor.errors import TopoAdvisorError
+
+        raise TopoAdvisorError("--gpus chooses the GPUs of a job, which only --model nccl asks for")
     snapshot = load_snapshot(source, assume, assume_file)
+    if model == "nccl":
+        from topoadvisor.render import nccl_matrix
+        from topoadvisor.topology import nccl_view
+
+        view = nccl_view.of(snapshot, gpu_indexes(gpus))
+        if format == "json":
+            emit_json(nccl_matrix.document(view))
+        else:
+            emit_text(nccl_matrix.text(view))
+        return
+    from topoadvisor.render import matrix as render
+
     matrices = pairs.of(snapshot, graph.build(snapshot))
     if format == "json":
         emit_json(render.document(matrices))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from typing import Annotated
 
@@ -12,9 +11,11 @@ from topoadvisor.cli.common import (
     AssumeFileOption,
     AssumeOption,
     FormatOption,
+    GpusOption,
     SourceArgument,
     emit_json,
     emit_text,
+    gpu_indexes,
     load_snapshot,
     use_color,
 )
@@ -23,19 +24,9 @@ from topoadvisor.plan.link_model import Model
 _WIDEST = 120
 
 
-def _indexes(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in parts):
-        raise typer.BadParameter(f"{text[:60]!r} is no list of GPU indexes such as 0,1,2")
-    return [int(part) for part in parts]
-
-
 def rings(
     source: SourceArgument = None,
-    gpus: Annotated[
-        list[int] | None,
-        typer.Option("--gpus", metavar="0,1,2", parser=_indexes, help="Only these GPUs.", show_default=False),
-    ] = None,
+    gpus: GpusOption = None,
     model: Annotated[
         Model,
         typer.Option("--model", help="Bandwidths on paper, as measured by `verify --save`, or as NCCL counts them."),
@@ -58,7 +49,9 @@ def rings(
     """
     from topoadvisor import advise
 
-    document = advise.best_rings(load_snapshot(source, assume, assume_file), model=model, gpus=gpus, channels=channels)
+    document = advise.best_rings(
+        load_snapshot(source, assume, assume_file), model=model, gpus=gpu_indexes(gpus), channels=channels
+    )
     if format == "json":
         emit_json(document)
         return

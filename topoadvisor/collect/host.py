@@ -12,7 +12,7 @@ from topoadvisor import cpu_lists
 from topoadvisor.collect import sysfs
 from topoadvisor.collect.world import Files, World
 from topoadvisor.hardware import processors
-from topoadvisor.numbers import whole
+from topoadvisor.numbers import spelled, whole
 from topoadvisor.snapshot import Cpu, Driver, Host
 
 _DMI_NAMES: Final = (
@@ -197,22 +197,15 @@ def _cpu(files: Files, world: World, cpuinfo: dict[str, str] | None) -> Cpu:
             cpu,
             vendor=processors.vendor(cpuinfo["vendor_id"]),
             model_name=cpuinfo.get("model name"),
-            family=_number(cpuinfo.get("cpu family")),
-            model=_number(cpuinfo.get("model")),
+            family=spelled(cpuinfo.get("cpu family")),
+            model=spelled(cpuinfo.get("model")),
         )
     if "CPU implementer" in cpuinfo:
         vendor, name = processors.arm(cpuinfo["CPU implementer"], cpuinfo.get("CPU part"))
-        return change(cpu, vendor=vendor, model_name=name, model=_number(cpuinfo.get("CPU part")))
+        return change(cpu, vendor=vendor, model_name=name, model=spelled(cpuinfo.get("CPU part")))
     if "POWER" in cpuinfo.get("cpu", ""):
         return change(cpu, vendor="IBM", model_name=cpuinfo["cpu"])
     return cpu
-
-
-def _number(text: str | None) -> int | None:
-    try:
-        return int(text or "", 0)
-    except ValueError:
-        return None
 
 
 def _sockets(files: Files, online: set[int]) -> int | None:

@@ -75,6 +75,8 @@ def _read_function(files: Files, address: str, folder: str, near: _Near) -> PciD
         class_code=files.text(f"{folder}/class", 64) or None,
         vendor=files.text(f"{folder}/vendor", 64) or None,
         device=files.text(f"{folder}/device", 64) or None,
+        subsystem_vendor=files.text(f"{folder}/subsystem_vendor", 64) or None,
+        subsystem_device=files.text(f"{folder}/subsystem_device", 64) or None,
         parent=pci.normalize(place[-1]) if place and _ADDRESS.fullmatch(place[-1]) else None,
         # A VMD controller is a root complex inside a device: the innermost one is meant.
         root=roots[-1] if roots else None,

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from topoadvisor.numbers import spelled
 from topoadvisor.snapshot import CallError
 
 _FETCH_S = 0.5
@@ -274,11 +275,7 @@ class Files:
 
     def number(self, path: str) -> int | None:
         """A file that holds one integer, decimal or `0x…`; None when it holds something else."""
-        text = self.text(path, 64)
-        try:
-            return None if text is None else int(text, 0)
-        except ValueError:
-            return None
+        return spelled(self.text(path, 64))
 
     def target_name(self, path: str) -> str | None:
         """Last part of what a symbolic link points to; None when it is no link."""

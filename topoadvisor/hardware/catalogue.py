@@ -75,6 +75,15 @@ def gpu_model(name: str | None, pci_device: str | None = None) -> GpuModel | Non
     return (_by_name(name) if name else None) or (_by_id(pci_device) if pci_device else None)
 
 
+def sold_on_nvswitch_boards(compute_capability: str) -> bool:
+    """Whether any board with this compute capability (`9.0`) sits on an NVSwitch baseboard."""
+    table = tables.gpus()
+    return any(
+        family.nvswitch and table.chips[family.chip].compute_capability == compute_capability
+        for family in table.families
+    )
+
+
 def nvlink_kind(
     *, compute_capability: str | None = None, raw_mbps: int | None = None, generation: str | None = None
 ) -> NvlinkKind | None:

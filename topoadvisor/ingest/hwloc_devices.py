@@ -13,9 +13,9 @@ from topoadvisor import cpu_lists, pci
 from topoadvisor.hardware import catalogue
 from topoadvisor.ingest import hwloc_values
 from topoadvisor.ingest.hwloc_values import Matrix, Wrong
-from topoadvisor.ingest.xml_tree import Element
 from topoadvisor.numbers import natural
 from topoadvisor.snapshot import Gpu, IbPort, Nic, NvLink, PciDevice
+from topoadvisor.xml_tree import Element
 
 NVLINKS: Final = "NVLinkBandwidth"
 """The name of the matrix of MB/s over NVLink."""

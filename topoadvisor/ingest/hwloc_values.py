@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from topoadvisor.hardware import catalogue
 from topoadvisor.hardware.catalogue import GpuModel
-from topoadvisor.ingest.xml_tree import Element
+from topoadvisor.xml_tree import Element
 
 Wrong = Callable[[Element, str], NoReturn]
 """Raises InputError about an element."""

@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from topoadvisor import cpu_lists, pci
+from topoadvisor import cpu_lists, pci, xml_tree
 from topoadvisor.errors import InputError
 from topoadvisor.hardware import catalogue, processors
-from topoadvisor.ingest import hwloc_devices, hwloc_values, xml_tree
+from topoadvisor.ingest import hwloc_devices, hwloc_values
 from topoadvisor.ingest.hwloc_devices import NVLINKS, Found, Function, Place, infos
-from topoadvisor.ingest.xml_tree import Element
 from topoadvisor.snapshot import Cpu, Host, NumaNode, PciDevice, RawText, Snapshot, Source
+from topoadvisor.xml_tree import Element
 
 SOURCE = "hwloc-xml"
 MAX_ELEMENTS = 200_000

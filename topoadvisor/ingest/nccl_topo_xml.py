@@ -12,9 +12,8 @@ from typing import Literal
 import msgspec
 
 from topoadvisor import pci
-from topoadvisor.errors import InputError
-from topoadvisor.ingest import xml_tree
-from topoadvisor.ingest.xml_tree import Element as _Element
+from topoadvisor.nccl import topo_xml
+from topoadvisor.nccl.topo_xml import Element, wrong
 from topoadvisor.snapshot import (
     CallError,
     Cpu,
@@ -31,12 +30,9 @@ from topoadvisor.snapshot import (
     Source,
 )
 
-SOURCE = "nccl-topology-xml"
-MAX_ELEMENTS = 50_000
+SOURCE = topo_xml.SOURCE
 MAX_NVLINKS = 1024
 """Of one GPU; a count beyond this is no count."""
-
-_HINT = "NCCL writes a whole one with NCCL_TOPO_DUMP_FILE=topology.xml; the file may have been cut while it was copied."
 
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64", "ppc64": "ppc64le"}
@@ -58,11 +54,7 @@ def parse(text: str, *, file: str) -> Snapshot:
 
     Raises InputError with line and column for broken XML, a document type, or a value that cannot be.
     """
-    root = xml_tree.parse(text, file=file, hint=_HINT, max_elements=MAX_ELEMENTS)
-    if root.tag != "system":
-        raise _wrong(file, root, f"the root element is <{root.tag}>, not <system>")
-    if root.attributes.get("version", "1") != "1":
-        raise _wrong(file, root, f"this is version {root.attributes['version']} of the format; NCCL reads version 1")
+    root = topo_xml.parse(text, file=file)
     reader = _Reader(file)
     hosts = list(dict.fromkeys(cpu.attributes.get("host_hash") for cpu in root.each("cpu")))
     if len(hosts) > 1:
@@ -87,7 +79,7 @@ class _Reader:
         self._nics: dict[str, Nic] = {}
         self._order: dict[str, int] = {}
 
-    def read_cpu(self, element: _Element) -> None:
+    def read_cpu(self, element: Element) -> None:
         numa = self._integer(element, "numaid")
         attributes = element.attributes
         if numa is not None and numa >= 0:
@@ -96,7 +88,7 @@ class _Reader:
             self._cpu = self._read_cpu_model(element)
         self._read_children(element, None, numa)
 
-    def _read_cpu_model(self, element: _Element) -> Cpu:
+    def _read_cpu_model(self, element: Element) -> Cpu:
         architecture = element.attributes["arch"]
         vendor = element.attributes.get("vendor", "").strip()
         family = self._integer(element, "familyid")
@@ -110,7 +102,7 @@ class _Reader:
             model=self._integer(element, "modelid"),
         )
 
-    def _read_children(self, element: _Element, parent: str | None, numa: int | None) -> None:
+    def _read_children(self, element: Element, parent: str | None, numa: int | None) -> None:
         for child in element.children:
             match child.tag:
                 case "pci":
@@ -123,12 +115,12 @@ class _Reader:
                 case "pcilink":
                     self.notes.append(f"<pcilink> in line {child.line} is not used")
 
-    def _read_pci(self, element: _Element, parent: str | None, numa: int | None) -> None:
+    def _read_pci(self, element: Element, parent: str | None, numa: int | None) -> None:
         text = element.attributes.get("busid", "")
         try:
             address = pci.normalize(text)
         except ValueError:
-            raise _wrong(self._file, element, f"the busid {text!r} is no PCI address") from None
+            raise wrong(self._file, element, f"the busid {text!r} is no PCI address") from None
         attributes = element.attributes
         width = self._integer(element, "link_width")
         device = PciDevice(
@@ -136,6 +128,8 @@ class _Reader:
             class_code=attributes.get("class"),
             vendor=attributes.get("vendor"),
             device=attributes.get("device"),
+            subsystem_vendor=attributes.get("subsystem_vendor"),
+            subsystem_device=attributes.get("subsystem_device"),
             parent=parent,
             numa_node=numa,
             max_link_speed_gts=_speed(attributes.get("link_speed")),
@@ -143,16 +137,20 @@ class _Reader:
             max_link_width=width or None,
         )
         if address in self._pci:
-            raise _wrong(self._file, element, f"the PCI device {address} stands here a second time")
+            raise wrong(self._file, element, f"the PCI device {address} stands here a second time")
         self._pci[address] = device
         self._read_children(element, address, numa)
 
-    def _read_gpu(self, element: _Element, address: str) -> None:
+    def _read_gpu(self, element: Element, address: str) -> None:
         index = self._integer(element, "dev")
         if index is None or index < 0:
-            raise _wrong(self._file, element, "this <gpu> has no device number (dev)")
-        if any(index == known for known, _ in self._gpus):
-            raise _wrong(self._file, element, f"the GPU with dev={index} stands here a second time")
+            raise wrong(self._file, element, "this <gpu> has no device number (dev)")
+        same = next((gpu for known, gpu in self._gpus if known == index), None)
+        if same is not None and same.address == address:
+            self.notes.append(f"several ranks or partitions of one job share GPU {index}")
+            return
+        if same is not None:
+            raise wrong(self._file, element, f"the GPU with dev={index} stands here a second time")
         capability = self._integer(element, "sm")
         c2c = list(element.each("c2c"))
         gpu = _gpu(
@@ -165,22 +163,22 @@ class _Reader:
         )
         self._gpus.append((index, gpu))
 
-    def _c2c(self, element: _Element) -> float:
+    def _c2c(self, element: Element) -> float:
         """Payload GB/s: NCCL multiplies MB/s of one link by the links (`topo.cc`)."""
         return (self._integer(element, "bw") or 0) * (self._integer(element, "count") or 0) / 1000
 
-    def _nvlinks(self, element: _Element, own: str, index: int) -> list[NvLink]:
+    def _nvlinks(self, element: Element, own: str, index: int) -> list[NvLink]:
         links: list[NvLink] = []
         for entry in element.each("nvlink"):
             count = self._integer(entry, "count")
             if count is None or not 0 <= count <= MAX_NVLINKS - len(links):
-                raise _wrong(self._file, entry, "this <nvlink> has no plausible count")
+                raise wrong(self._file, entry, "this <nvlink> has no plausible count")
             target = entry.attributes.get("target", "")
             hidden = pci.is_placeholder(target)
             try:
                 address = None if hidden else pci.normalize(target)
             except ValueError:
-                raise _wrong(self._file, entry, f"the target {target!r} is no PCI address") from None
+                raise wrong(self._file, entry, f"the target {target!r} is no PCI address") from None
             if address == own:
                 self._errors.append(CallError(call="nvlink target", error="itself", subject=f"gpu:{index}"))
                 self.notes.append("NVLinks have their own GPU as target, so where they lead is not known")
@@ -197,11 +195,13 @@ class _Reader:
                 )
         return links
 
-    def _read_net(self, element: _Element, address: str | None, numa: int | None) -> None:
+    def _read_net(self, element: Element, address: str | None, numa: int | None) -> None:
         name = element.attributes.get("name")
         if not name:
-            raise _wrong(self._file, element, "this <net> has no name")
+            raise wrong(self._file, element, "this <net> has no name")
         speed, port = self._integer(element, "speed"), self._integer(element, "port")
+        if speed is not None and speed <= 0:
+            speed = None  # some NICs state -1
         gdr = self._integer(element, "gdr")
         # Port 0 is NCCL's socket transport; verbs and libfabric count ports from 1 and list only active ones.
         rdma = bool(port)
@@ -258,12 +258,12 @@ class _Reader:
         devices.sort(key=lambda device: pci.sort_key(device.address))
         return [_gpu(index, device) for index, device in enumerate(devices)]
 
-    def _integer(self, element: _Element, name: str) -> int | None:
+    def _integer(self, element: Element, name: str) -> int | None:
         text = element.attributes.get(name)
         if text is None or not text.strip():
             return None
         if not _INTEGER.fullmatch(text):
-            raise _wrong(self._file, element, f"{name}={text[:40]!r} is no whole number")
+            raise wrong(self._file, element, f"{name}={text[:40]!r} is no whole number")
         return int(text, 0) if text.lower().startswith("0x") else int(text)
 
 
@@ -323,7 +323,3 @@ def _cpu_list(mask: str | None) -> str | None:
         ranges.append(f"{first}-{last}" if last > first else str(first))
         first = last + 1
     return ",".join(ranges) or None
-
-
-def _wrong(file: str, element: _Element, message: str) -> InputError:
-    return InputError(message, file=file, line=element.line, column=element.column, hint=_HINT)

@@ -53,7 +53,7 @@ def _solver() -> Any:
 
     # The class above it in highspy prints a banner to standard output as soon as it is made, and adds what is not
     # needed here: callbacks and a modelling language.
-    solver: Any = highspy._Highs()
+    solver: Any = highspy._Highs()  # type: ignore[attr-defined]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("presolve", "off")
     solver.setOptionValue("threads", 1)
