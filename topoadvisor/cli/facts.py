@@ -17,7 +17,7 @@ from topoadvisor.cli.common import (
 
 
 def facts(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
     prefix: Annotated[
@@ -33,7 +33,7 @@ def facts(
     from topoadvisor.rules.facts import gather
     from topoadvisor.topology import graph
 
-    snapshot = load_snapshot(source, assume, assume_file)
+    snapshot = load_snapshot(sources, assume, assume_file)
     rows = fact_list.select(gather(snapshot, graph.build(snapshot)), prefix)
     if format == "json":
         import msgspec

@@ -11,7 +11,7 @@ from topoadvisor.cli.common import (
 
 
 def matrix(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     format: FormatOption = "text",
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
@@ -26,7 +26,7 @@ def matrix(
     from topoadvisor.topology import graph
     from topoadvisor.topology import matrix as pairs
 
-    snapshot = load_snapshot(source, assume, assume_file)
+    snapshot = load_snapshot(sources, assume, assume_file)
     matrices = pairs.of(snapshot, graph.build(snapshot))
     if format == "json":
         emit_text(json.dumps(render.document(matrices), indent=1) + "\n")

@@ -22,7 +22,7 @@ _WIDEST = 120
 
 
 def scan(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     output_format: FormatOption = "text",
     fail_on: Annotated[
         Literal["error", "warning", "never"],
@@ -42,7 +42,7 @@ def scan(
     from topoadvisor import advise
     from topoadvisor.errors import NothingDetermined
 
-    snapshot = load_snapshot(source, assume, assume_file)
+    snapshot = load_snapshot(sources, assume, assume_file)
     if not snapshot.gpus:
         nvml = snapshot.source("nvml")
         raise NothingDetermined(

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from topoadvisor import pci
+from topoadvisor.ingest.part import ranges
 from topoadvisor.snapshot import CallError, Driver, Fabric, Gpu, NvLink, P2p, PcieLink, Source, Struct
 
 NAME: Final = "nvml"
@@ -285,7 +286,7 @@ def _read_gpu(door: Door, handle: Any, index: int) -> Gpu:
         # Several nodes at once (a hypervisor that does not know) name none.
         numa_node=nodes[0] if len(nodes) == 1 else None,
         memory_numa_node=ask("nvmlDeviceGetNumaNodeId"),
-        cpu_affinity=_ranges(cpus) if cpus else None,
+        cpu_affinity=ranges(cpus) if cpus else None,
         virtualization=_VIRTUALIZATION.get(ask("nvmlDeviceGetVirtualizationMode")),
         performance_state=state if state is not None and 0 <= state <= 15 else None,
         pcie_replays=ask("nvmlDeviceGetPcieReplayCounter"),
@@ -408,17 +409,6 @@ def _bits(words: Iterable[int] | None) -> list[int]:
         if words is None
         else [64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1]
     )
-
-
-def _ranges(numbers: list[int]) -> str:
-    """`0-31,64` for ascending numbers."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 @dataclass(frozen=True)

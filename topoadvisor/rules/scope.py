@@ -44,6 +44,7 @@ SETTINGS: Final = ("environment", "nccl.conf")
 _NAMES: Final = {"nvml": "NVML", "dmi": "DMI", "nccl": "search for NCCL"}
 _FOREIGN: Final = {
     "matrix": "a pasted matrix",
+    "text": "the given text",
     "nccl-topology-xml": "an NCCL topology XML",
     "hwloc-xml": "an hwloc XML",
 }

@@ -1,0 +1,292 @@
+"""Partial snapshots of one machine → one Snapshot.
+
+The first value that was read counts. Where a later part says something else, both values are kept: the later source
+becomes `partial`, and its errors name the two values and which one is believed. Parts of another machine are never
+blended in: from another file they are refused, inside one text they are left out and the source says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from topoadvisor import pci
+from topoadvisor.errors import InputError
+from topoadvisor.ingest import joining
+from topoadvisor.ingest.part import Part
+from topoadvisor.snapshot import CallError, Gpu, Host, IbPort, Nic, NumaNode, P2p, PciDevice, Snapshot, Struct
+
+S = TypeVar("S", bound=Struct)
+
+_UUID = re.compile(r"(?:GPU-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.I)
+_MATRIX_PARTS = ("nvidia-smi topo", "nvidia-smi nvlink", "nvidia-smi -L")
+_MOST_ERRORS = 50
+"""Disagreements kept of one source: two machines that slipped through would disagree about everything."""
+_FLAGS = ("rdma", "remote_hidden")
+"""False where nothing was read: they are true as soon as one part says so."""
+_DUMP = "nccl-topology-xml"
+_FIRST_WINS = ("nccl_libraries", "settings", "captured_at", "tool")
+_NAMED_BY_OTHERS = "lspci"
+"""Its names are those of pci.ids, never the driver's: they differ without disagreeing."""
+
+
+@dataclass
+class _Machine:
+    """What is known so far, and who said it."""
+
+    gpus: dict[int, Gpu] = field(default_factory=dict)
+    p2p: dict[tuple[int, int], P2p] | None = None
+    nics: dict[str, Nic] | None = None
+    pci: dict[str, PciDevice] | None = None
+    host: Host = field(default_factory=Host)
+    others: Snapshot = field(default_factory=Snapshot)
+    origins: dict[str, str] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    count: tuple[int, Part] | None = None
+    """How many GPUs there are, and who says so."""
+
+
+def merge(parts: Sequence[Part], *, origin: str | None = None) -> Snapshot:
+    """One snapshot of all parts, in the order given; their sources name what was read.
+
+    Raises InputError when parts of different files are about different machines.
+    """
+    machine = _Machine()
+    parts = _one_tree(parts)
+    numbered = [part for part in parts if part.numbered]
+    counted = joining.number([part for part in parts if not part.numbered], numbered)
+    for part in [*numbered, *counted]:
+        problem = _stranger(machine, part)
+        if problem is None:
+            _take(machine, part)
+            continue
+        files = list(dict.fromkeys(known.file for known in machine.parts))
+        if part.file not in files:
+            raise InputError(
+                f"{' and '.join(files[:3])}: this is another machine, {problem}",
+                file=part.file,
+                hint="Give texts of one machine; scan the others by themselves.",
+            )
+        bare = replace(part, snapshot=Snapshot(sources=part.snapshot.sources, raw=part.snapshot.raw))
+        machine.parts.append(bare.noted(reason=f"left out, for it is about another machine: {problem}"))
+    return _snapshot(machine, origin)
+
+
+def _one_tree(parts: Sequence[Part]) -> list[Part]:
+    """The parts without NCCL's list of PCI devices where a better one is there: NCCL folds a switch into one bridge."""
+    better = any(
+        part.snapshot.origin != _DUMP and any(device.root or device.parent for device in part.snapshot.pci or ())
+        for part in parts
+    )
+    return [
+        replace(part, snapshot=msgspec.structs.replace(part.snapshot, pci=None)).noted(
+            reason="its PCI devices are not used, for NCCL folds switches into one bridge and the whole list is here"
+        )
+        if better and part.snapshot.origin == _DUMP
+        else part
+        for part in parts
+    ]
+
+
+def _stranger(machine: _Machine, part: Part) -> str | None:
+    """Why a part cannot be about this machine; None when it can."""
+    known, said = machine.host.hostname, part.snapshot.host.hostname
+    if known and said and known.partition(".")[0].lower() != said.partition(".")[0].lower():
+        return f"the host is {said} here and {known} there"
+    if machine.count and part.count is not None and part.count != machine.count[0]:
+        return f"it has {_gpus(part.count)} here and {_gpus(machine.count[0])} there"
+    highest = max((gpu.index for gpu in part.snapshot.gpus), default=-1)
+    if machine.count and highest >= machine.count[0]:
+        return f"it has a GPU{highest} here and {_gpus(machine.count[0])} there"
+    if part.count is not None and machine.gpus and max(machine.gpus) >= part.count:
+        return f"it has {_gpus(part.count)} here and a GPU{max(machine.gpus)} there"
+    for gpu in part.snapshot.gpus:
+        other = machine.gpus.get(gpu.index)
+        if other is None:
+            continue
+        for what, mine, theirs in (("UUID", gpu.uuid, other.uuid), ("PCI address", gpu.address, other.address)):
+            comparable = what != "UUID" or (_is_whole(mine) and _is_whole(theirs))
+            if mine and theirs and comparable and mine.lower() != theirs.lower():
+                return f"GPU{gpu.index} has the {what} {mine[:60]} here and {theirs[:60]} there"
+    return None
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def _is_whole(uuid: str | None) -> bool:
+    """A UUID that nobody has shortened or painted over."""
+    return uuid is not None and _UUID.fullmatch(uuid) is not None
+
+
+def _take(machine: _Machine, part: Part) -> None:
+    """Fill up what is known from one part, and note in it where it says something else."""
+    said = part.snapshot
+    filler = _Filler(machine.origins, part)
+    for gpu in said.gpus:
+        known = machine.gpus.get(gpu.index, Gpu(index=gpu.index))
+        machine.gpus[gpu.index] = filler.gpu(known, gpu)
+    if said.p2p is not None:
+        machine.p2p = machine.p2p or {}
+        for pair in said.p2p:
+            key = pair.a, pair.b
+            machine.p2p[key] = filler.fill(
+                machine.p2p.get(key, P2p(a=pair.a, b=pair.b)), pair, f"gpu:{key[0]}>gpu:{key[1]}"
+            )
+    if said.nics is not None:
+        machine.nics = machine.nics or {}
+        for nic in said.nics:
+            machine.nics[nic.name] = filler.nic(machine.nics.get(nic.name), nic)
+    if said.pci is not None:
+        machine.pci = machine.pci or {}
+        for device in said.pci:
+            known_device = machine.pci.get(device.address, PciDevice(address=device.address))
+            machine.pci[device.address] = filler.fill(known_device, device, f"pci:{device.address}")
+    machine.host = filler.host(machine.host, said.host)
+    machine.others = msgspec.structs.replace(
+        machine.others,
+        driver=filler.fill(machine.others.driver, said.driver, "driver"),
+        matrices=[*machine.others.matrices, *said.matrices],
+        measurements=[*machine.others.measurements, *said.measurements],
+        assumptions=[*machine.others.assumptions, *said.assumptions],
+        redacted=machine.others.redacted or said.redacted,
+        **{name: getattr(machine.others, name) or getattr(said, name) for name in _FIRST_WINS},
+    )
+    if part.count is not None:
+        machine.count = machine.count or (part.count, part)
+    machine.parts.append(filler.part())
+
+
+@dataclass
+class _Filler:
+    """Fills structures up from one part, and collects where the part disagrees."""
+
+    origins: dict[str, str]
+    source: Part
+    errors: list[CallError] = field(default_factory=list)
+
+    def part(self) -> Part:
+        """The part, partial when it disagreed."""
+        if not self.errors:
+            return self.source
+        first = self.errors[0]
+        more = f", and {len(self.errors) - 1} more" if len(self.errors) > 1 else ""
+        reason = f"{first.subject} {first.call} {first.error}{more}"
+        return self.source.noted(*self.errors[:_MOST_ERRORS], reason=reason)
+
+    def fill(self, known: S, said: S, subject: str, *, path: str = "") -> S:
+        """`known` with the fields that it lacks from `said`."""
+        fresh: dict[str, Any] = {}
+        for name, value in msgspec.structs.asdict(said).items():
+            mine = getattr(known, name)
+            key = f"{path}{name}"
+            if value is None or value == mine or (isinstance(value, list) and mine is not None):
+                continue
+            if name in _FLAGS and value is False:
+                continue
+            if isinstance(value, Struct):
+                fresh[name] = self.fill(mine if mine is not None else type(value)(), value, subject, path=f"{key}.")
+            elif mine is None or name in _FLAGS:
+                fresh[name] = value
+                self.say(subject, key)
+            elif not (name == "name" and _NAMED_BY_OTHERS in self.source.source.name):
+                self.disagree(subject, key, value, mine)
+        return msgspec.structs.replace(known, **fresh) if fresh else known
+
+    def say(self, subject: str, key: str) -> None:
+        """Remember who said a value. A snapshot of many sources knows better itself."""
+        said = self.source.snapshot
+        name = said.origins.get(f"{subject}.{key}") or (said.sources[0].name if len(said.sources) == 1 else None)
+        if name is not None:
+            self.origins.setdefault(f"{subject}.{key}", name)
+
+    def disagree(self, subject: str, key: str, value: object, mine: object) -> None:
+        before = self.origins.get(f"{subject}.{key}", "what was read before")
+        here, there = _short(value), _short(mine)
+        error = f"is {here} here and {there} in {before}, which is believed because it was read first"
+        self.errors.append(CallError(call=key, error=error, subject=subject))
+
+    def gpu(self, known: Gpu, said: Gpu) -> Gpu:
+        subject = f"gpu:{known.index}"
+        filled = self.fill(known, msgspec.structs.replace(said, index=known.index, nvlinks=None), subject)
+        if said.nvlinks is None:
+            return filled
+        if not filled.nvlinks:
+            if filled.nvlinks is not None and any(link.active is not False for link in said.nvlinks):
+                self.disagree(subject, "nvlinks", f"{len(said.nvlinks)} links", "none active")
+            elif filled.nvlinks is None:
+                self.say(subject, "nvlinks")
+                filled = msgspec.structs.replace(filled, nvlinks=said.nvlinks)
+            return filled
+        if not said.nvlinks:
+            self.disagree(subject, "nvlinks", "none active", f"{len(filled.nvlinks)} links")
+            return filled
+        links = {link.link: link for link in filled.nvlinks}
+        for link in said.nvlinks:
+            links[link.link] = self.fill(links.get(link.link, link), link, f"{subject}/link:{link.link}")
+        return msgspec.structs.replace(filled, nvlinks=[links[number] for number in sorted(links)])
+
+    def nic(self, known: Nic | None, said: Nic) -> Nic:
+        subject = f"nic:{said.name}"
+        filled = self.fill(known or Nic(name=said.name), msgspec.structs.replace(said, ports=None), subject)
+        if said.ports is None:
+            return filled
+        if filled.ports is None:
+            self.say(subject, "ports")
+        ports = {port.port: port for port in filled.ports or ()}
+        for port in said.ports:
+            ports[port.port] = self.fill(
+                ports.get(port.port, IbPort(port=port.port)), port, f"{subject}/port:{port.port}"
+            )
+        return msgspec.structs.replace(filled, ports=[ports[number] for number in sorted(ports)])
+
+    def host(self, known: Host, said: Host) -> Host:
+        filled = self.fill(known, msgspec.structs.replace(said, numa_nodes=None), "host")
+        if said.numa_nodes is None:
+            return filled
+        if filled.numa_nodes is None:
+            self.say("host", "numa_nodes")
+        nodes = {node.id: node for node in filled.numa_nodes or ()}
+        for node in said.numa_nodes:
+            nodes[node.id] = self.fill(nodes.get(node.id, NumaNode(id=node.id)), node, f"numa:{node.id}")
+        return msgspec.structs.replace(filled, numa_nodes=[nodes[id] for id in sorted(nodes)])
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _snapshot(machine: _Machine, origin: str | None) -> Snapshot:
+    found = machine.pci or {}
+    gpus = joining.complete(machine.gpus, found, machine.parts, machine.origins)
+    sources = [source for part in machine.parts for source in part.snapshot.sources]
+    devices = sorted(found.values(), key=lambda device: pci.sort_key(device.address))
+    return msgspec.structs.replace(
+        machine.others,
+        origin=origin or _origin(machine.parts),
+        sources=sources,
+        gpus=[gpus[index] for index in sorted(gpus)],
+        p2p=None if machine.p2p is None else [machine.p2p[key] for key in sorted(machine.p2p)],
+        nics=None if machine.nics is None else list(machine.nics.values()),
+        pci=None if machine.pci is None else devices,
+        host=machine.host,
+        raw=[raw for part in machine.parts for raw in part.snapshot.raw],
+        origins=machine.origins if len(machine.parts) > 1 else {},
+    )
+
+
+def _origin(parts: Sequence[Part]) -> str:
+    """Whose list of PCI devices it is decides; `matrix` is what `nvidia-smi topo` and `nvlink` print together."""
+    whole = [part.snapshot for part in parts if part.whole]
+    named = [snapshot.origin for snapshot in whole if snapshot.pci or snapshot.origin == "live" or len(parts) == 1]
+    if named:
+        return "live" if "live" in named else named[0]
+    with_matrix = any(part.snapshot.matrices for part in parts)
+    names = [part.source.name for part in parts]
+    return "matrix" if with_matrix and all(name.startswith(_MATRIX_PARTS) for name in names) else "text"
