@@ -277,8 +277,14 @@ def _snapshot(machine: _Machine, origin: str | None) -> Snapshot:
         pci=None if machine.pci is None else devices,
         host=machine.host,
         raw=[raw for part in machine.parts for raw in part.snapshot.raw],
-        origins=machine.origins if len(machine.parts) > 1 else {},
+        origins=_origins(machine) if len(machine.parts) > 1 else {},
     )
+
+
+def _origins(machine: _Machine) -> dict[str, str]:
+    """Who said what about GPUs, NICs, host and driver; of the links, which all come from one listing, the first."""
+    told = {key: name for key, name in machine.origins.items() if not key.startswith(("pci:", "numa:"))}
+    return {key: name for key, name in told.items() if "/link:" not in key or "/link:0." in key}
 
 
 def _origin(parts: Sequence[Part]) -> str:

@@ -93,24 +93,12 @@ _FORMS: Final[dict[Kind, _Form]] = {
     "command-line": _Form(host_text.CMDLINE_LINE.match, lambda _: False),
 }
 
-SIGNS: Final = (
-    "GPU",
-    "NVSMI LOG",
-    smi_query.ROOT,
-    "CA '",
-    "hca_id:",
-    "Architecture:",
-    "available: ",
-    "Linux ",
-    "NVRM version:",
-    "BOOT_IMAGE=",
-    "]-",
-    "controller",
-    "bridge",
-    "Bridge",
-    ": 10de:",
+_ANCHORED = re.compile(
+    r"[ \t]*(?:GPU [0-9A-Fa-f]{4}|<nvidia_smi_log|[-|+\\ \t]*\[[0-9a-f]{4}"
+    r"|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
+    r"|CA '|hca_id:|Architecture:|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=)"
 )
-"""One of these stands in every line that begins a part: quick to look for, in whole blocks too. The forms decide."""
+"""How every line begins that begins a part, but for the two that may have something in front; the forms decide."""
 
 
 @dataclass
@@ -182,9 +170,14 @@ class Splitter:
         section.lines.append(line)
 
 
+def may_begin(text: str) -> bool:
+    """Whether a line is worth a closer look: quick, for the many that are not."""
+    return _ANCHORED.match(text) is not None or "GPU " in text or "NVSMI LOG" in text
+
+
 def _begun(text: str) -> Kind | None:
     """The kind of part that only a line like this begins."""
-    if not any(sign in text for sign in SIGNS):
+    if not may_begin(text):
         return None
     return next((kind for kind, form in _FORMS.items() if form.begins(text)), None)
 

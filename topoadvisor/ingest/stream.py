@@ -11,8 +11,7 @@ import os
 import re
 import stat
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -49,8 +48,7 @@ _TABLE_LINE = re.compile(
     rf"|\b(?:{_DEVICE}|mlx[0-9]{{1,2}}_\w{{1,16}})[ \t]{{1,12}}{_CELL}\b"
     rf"|\bGPU0[ \t]{{1,40}}CPU Affinity|\bNIC[0-9]{{1,4}}[ \t]{{0,8}}[:=]"
 )
-_SIGNS: Final = tuple(sign.encode() for sign in (*split.SIGNS, "NIC", "NVMe", "mlx"))
-"""One of these stands in every line that a part or a table can begin with."""
+_DEVICES = re.compile(r"(?:GPU|NIC|NVMe)[0-9]|mlx[0-9]{1,2}_")
 _BEFORE, _AFTER = 3, 12
 """Lines kept around those of a table: the command above, elided rows, the legend below."""
 _GAP: Final = 24
@@ -271,6 +269,10 @@ def _long_text(stream: Stream, file: str, source: _Source) -> list[Part]:
     return sieve.parts(rest)
 
 
+def _may_matter(raw: str) -> bool:
+    return split.may_begin(raw) or "GPU" in raw or "NIC" in raw or "NVMe" in raw or "mlx" in raw or "\x1b" in raw
+
+
 class _Sieve:
     """Takes blocks of whole lines and keeps those that can belong to a table or another part."""
 
@@ -279,40 +281,44 @@ class _Sieve:
         self._splitter = split.Splitter(file)
         self._number = 0
         self._lines: list[Line] = []
-        self._before: deque[tuple[int, str]] = deque(maxlen=_BEFORE)
         self._last = 0
         self._after = 0
+        self._before: list[str] = []
 
     def block(self, data: bytes) -> None:
-        if not data:
-            return
-        if not self._splitter.inside and not self._after and not any(sign in data for sign in _SIGNS):
-            self._number += data.count(b"\n")
-            return
-        pieces = data.decode("utf-8", "replace").split("\n")
-        for raw in pieces[:-1] if data.endswith(b"\n") else pieces:
-            self._number += 1
-            self._line(raw.rstrip("\r"))
+        """Take in the next lines; the last one may lack its end."""
+        raws = data.decode("utf-8", "replace").split("\n")
+        if not raws[-1]:
+            raws.pop()
+        # The lines in front of the first one are the last of the block before.
+        first = len(self._before)
+        raws = self._before + raws
+        for place in range(first, len(raws)):
+            raw = raws[place]
+            if self._after or self._splitter.inside or _may_matter(raw):
+                self._line(raws, place, self._number + place - first + 1)
+        self._number += len(raws) - first
+        self._before = raws[-_BEFORE:]
 
-    def _line(self, raw: str) -> None:
+    def _line(self, raws: Sequence[str], place: int, number: int) -> None:
+        raw = raws[place].rstrip("\r")
         if len(raw) > line_reader.MAX_LINE:
             return
         if "\x1b" in raw:
             raw = line_reader.cleaned(0, 0, raw).text
-        self._splitter.feed(Line(0, self._number, raw))
-        if _TABLE_LINE.search(raw):
-            for number, before in self._before:
-                self._keep(number, before)
-            self._before.clear()
+        self._splitter.feed(Line(0, number, raw))
+        if _DEVICES.search(raw) and _TABLE_LINE.search(raw):
+            for back in range(min(_BEFORE, place), 0, -1):
+                self._keep(number - back, raws[place - back])
             self._after = _AFTER
-            self._keep(self._number, raw)
+            self._keep(number, raws[place])
         elif self._after:
             self._after -= 1
-            self._keep(self._number, raw)
-        else:
-            self._before.append((self._number, raw))
+            self._keep(number, raws[place])
 
     def _keep(self, number: int, raw: str) -> None:
+        if number <= self._last:
+            return
         if len(self._lines) > split.MAX_LINES:
             raise InputError(
                 f"more than {split.MAX_LINES} lines up to here look like parts of tables",
