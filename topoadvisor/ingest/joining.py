@@ -133,7 +133,8 @@ def complete(
             links = [_with_far_end(link, homes, devices, behind_switch) for link in gpu.nvlinks]
             up = up or any(new.active and old.active is None for old, new in zip(gpu.nvlinks, links, strict=True))
             switches = switches or any(
-                link.remote_type == "switch" and link.remote_address not in devices for link in links
+                new.remote_type == "switch" and old.remote_type is None and new.remote_address not in devices
+                for old, new in zip(gpu.nvlinks, links, strict=True)
             )
             gpu = msgspec.structs.replace(gpu, nvlinks=links)
         done[index] = gpu

@@ -64,15 +64,15 @@ def merge(parts: Sequence[Part], *, origin: str | None = None) -> Snapshot:
         if problem is None:
             _take(machine, part)
             continue
-        files = list(dict.fromkeys(known.file for known in machine.parts))
-        if part.file not in files:
+        what, file = problem
+        if part.file not in {known.file for known in machine.parts}:
             raise InputError(
-                f"{' and '.join(files[:3])}: this is another machine, {problem}",
+                f"this is another machine than that of {file}: {what}",
                 file=part.file,
                 hint="Give texts of one machine; scan the others by themselves.",
             )
         bare = replace(part, snapshot=Snapshot(sources=part.snapshot.sources, raw=part.snapshot.raw))
-        machine.parts.append(bare.noted(reason=f"left out, for it is about another machine: {problem}"))
+        machine.parts.append(bare.noted(reason=f"left out, for it is about another machine: {what}"))
     return _snapshot(machine, origin)
 
 
@@ -92,18 +92,22 @@ def _one_tree(parts: Sequence[Part]) -> list[Part]:
     ]
 
 
-def _stranger(machine: _Machine, part: Part) -> str | None:
-    """Why a part cannot be about this machine; None when it can."""
+def _stranger(machine: _Machine, part: Part) -> tuple[str, str] | None:
+    """Why a part cannot be about this machine, and the file that says otherwise; None when it can be."""
     known, said = machine.host.hostname, part.snapshot.host.hostname
     if known and said and known.partition(".")[0].lower() != said.partition(".")[0].lower():
-        return f"the host is {said} here and {known} there"
-    if machine.count and part.count is not None and part.count != machine.count[0]:
-        return f"it has {_gpus(part.count)} here and {_gpus(machine.count[0])} there"
-    highest = max((gpu.index for gpu in part.snapshot.gpus), default=-1)
-    if machine.count and highest >= machine.count[0]:
-        return f"it has a GPU{highest} here and {_gpus(machine.count[0])} there"
-    if part.count is not None and machine.gpus and max(machine.gpus) >= part.count:
-        return f"it has {_gpus(part.count)} here and a GPU{max(machine.gpus)} there"
+        file = next(other.file for other in machine.parts if other.snapshot.host.hostname)
+        return f"the host is {said} here and {known} there", file
+    if machine.count is not None:
+        count, teller = machine.count
+        if part.count is not None and part.count != count:
+            return f"it has {_gpus(part.count)} here and {_gpus(count)} there", teller.file
+        highest = max((gpu.index for gpu in part.snapshot.gpus), default=-1)
+        if highest >= count:
+            return f"it has a GPU{highest} here and {_gpus(count)} there", teller.file
+    highest = max(machine.gpus, default=-1)
+    if part.count is not None and highest >= part.count:
+        return f"it has {_gpus(part.count)} here and a GPU{highest} there", _teller(machine, highest)
     for gpu in part.snapshot.gpus:
         other = machine.gpus.get(gpu.index)
         if other is None:
@@ -111,8 +115,14 @@ def _stranger(machine: _Machine, part: Part) -> str | None:
         for what, mine, theirs in (("UUID", gpu.uuid, other.uuid), ("PCI address", gpu.address, other.address)):
             comparable = what != "UUID" or (_is_whole(mine) and _is_whole(theirs))
             if mine and theirs and comparable and mine.lower() != theirs.lower():
-                return f"GPU{gpu.index} has the {what} {mine[:60]} here and {theirs[:60]} there"
+                differ = f"GPU{gpu.index} has the {what} {mine[:60]} here and {theirs[:60]} there"
+                return differ, _teller(machine, gpu.index)
     return None
+
+
+def _teller(machine: _Machine, index: int) -> str:
+    """The first file that shows this GPU."""
+    return next(part.file for part in machine.parts if any(gpu.index == index for gpu in part.snapshot.gpus))
 
 
 def _gpus(count: int) -> str:
@@ -187,11 +197,11 @@ class _Filler:
             key = f"{path}{name}"
             if value is None or value == mine or (isinstance(value, list) and mine is not None):
                 continue
-            if name in _FLAGS and value is False:
+            if (name in _FLAGS and value is False) or (name == "numa_node" and value == -1 and mine is not None):
                 continue
             if isinstance(value, Struct):
                 fresh[name] = self.fill(mine if mine is not None else type(value)(), value, subject, path=f"{key}.")
-            elif mine is None or name in _FLAGS:
+            elif mine is None or name in _FLAGS or (name == "numa_node" and mine == -1):
                 fresh[name] = value
                 self.say(subject, key)
             elif not (name == "name" and _NAMED_BY_OTHERS in self.source.source.name):

@@ -15,6 +15,8 @@ P2P_STATUSES = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
 _LETTERS: dict[str, P2pKind] = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "pci"}
 _COMMAND = re.compile(r"-p2p[\s=]+[\"']?(?P<letters>[rwnap]{1,5})\b", re.I)
 
+_FILE_NAME = re.compile(r"p2p[-_. ](?P<letters>[rwnap]{1,5})(?![A-Za-z0-9])", re.I)
+
 
 @dataclass(frozen=True)
 class P2pTable:
@@ -40,8 +42,17 @@ def p2p_table(table: tables.Table, found: cells.FittedTable) -> P2pTable:
         if row.row.label.startswith("GPU") and column.startswith("GPU") and text in P2P_STATUSES
     }
     commands = _COMMAND.findall(table.context)
-    letters = commands[-1].lower() if commands else ""
-    return P2pTable(table.first, tuple(_LETTERS[letter] for letter in dict.fromkeys(letters)), statuses)
+    return P2pTable(table.first, _kinds(commands[-1] if commands else ""), statuses)
+
+
+def _kinds(letters: str) -> tuple[P2pKind, ...]:
+    return tuple(_LETTERS[letter] for letter in dict.fromkeys(letters.lower()))
+
+
+def kinds_by_name(file: str) -> tuple[P2pKind, ...]:
+    """What the output in a file is about when the file is named after the command: `topo-p2p-r.txt`."""
+    match = _FILE_NAME.search(file.rpartition("/")[2])
+    return _kinds(match["letters"]) if match else ()
 
 
 def parse_p2p(text: str, *, file: str = "nvidia-smi topo -p2p") -> dict[tuple[int, int], str]:

@@ -304,11 +304,14 @@ def _number(text: str | None) -> int | None:
 
 
 def _p2p_part(table: nvidia_smi_text.P2pTable, file: str) -> Part:
-    letters = "".join(kind[0] for kind in table.kinds)
     notes = []
-    if not table.kinds:
+    kinds = table.kinds
+    if not kinds and (kinds := nvidia_smi_text.kinds_by_name(file)):
+        notes.append("that it is about this capability only the name of its file says")
+    letters = "".join(kind[0] for kind in kinds)
+    if not kinds:
         notes.append(f"the peer-to-peer table in line {table.first.number} does not say which capability it shows")
-    facts = [P2p(a=a, b=b, **dict.fromkeys(table.kinds, status)) for (a, b), status in sorted(table.cells.items())]
+    facts = [P2p(a=a, b=b, **dict.fromkeys(kinds, status)) for (a, b), status in sorted(table.cells.items())]
     name = f"nvidia-smi topo -p2p {letters}".rstrip()
     gpus = [Gpu(index=index) for index in sorted({index for pair in table.cells for index in pair})]
-    return Part(Snapshot(sources=[source(name, notes)], gpus=gpus, p2p=facts if table.kinds else None), file)
+    return Part(Snapshot(sources=[source(name, notes)], gpus=gpus, p2p=facts if kinds else None), file)
