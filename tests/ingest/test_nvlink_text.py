@@ -98,7 +98,7 @@ def test_other_lines_about_a_gpu_are_no_names(line: str) -> None:
         ("nvlink_status_patrickstar_blank-lines.txt", [6]),
         ("nvlink_status_rtx3090_redacted-uuid.txt", [4, 4]),
         ("nvlink_status_v100_8gpu.txt", [6] * 8),
-        ("nvlink_capabilities_h800.txt", [8]),
+        ("nvlink_capabilities_h800.txt", [8, 8, 8]),
         ("nvlink_errors_h100_elided.txt", [None]),
     ],
 )

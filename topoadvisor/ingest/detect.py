@@ -170,7 +170,10 @@ def _whole(found: Snapshot, file: str) -> Part:
 def _smi_xml(text: str, file: str) -> Part | None:
     from topoadvisor.ingest import smi_query
 
-    return smi_query.xml_part(text, file)
+    # Text is decoded already, and what stands in front of a declaration would make it an error.
+    declaration = re.match(r"\s*<\?xml[^>]*\?>", text)
+    lines = declaration[0].count("\n") if declaration else 0
+    return smi_query.xml_part("\n" * lines + text[declaration.end() if declaration else 0 :], file)
 
 
 def check(data: bytes, file: str) -> None:
