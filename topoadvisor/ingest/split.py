@@ -94,11 +94,28 @@ _FORMS: Final[dict[Kind, _Form]] = {
 }
 
 _ANCHORED = re.compile(
-    r"[ \t]*(?:GPU [0-9A-Fa-f]{4}|<nvidia_smi_log|[-|+\\ \t]*\[[0-9a-f]{4}"
+    r"[ \t]*(?:GPU [0-9A-Fa-f]{4}|<nvidia_smi_log|[-|+\\][-|+\\ \t]*\[[0-9a-f]{4}"
     r"|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
     r"|CA '|hca_id:|Architecture:|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=)"
 )
 """How every line begins that begins a part, but for the two that may have something in front; the forms decide."""
+SIGNS: Final = (
+    "GPU",
+    "NVSMI LOG",
+    "<nvidia_smi_log",
+    "CA '",
+    "hca_id:",
+    "Architecture:",
+    "available: ",
+    "Linux ",
+    "NVRM version:",
+    "BOOT_IMAGE=",
+    "]-",
+    "controller",
+    "ridge",
+)
+"""One of these stands in every line that begins a part (of `lspci`: in one of its first lines)."""
+_GPU_NUMBER = re.compile(r"GPU [0-9]")
 
 
 @dataclass
@@ -170,14 +187,9 @@ class Splitter:
         section.lines.append(line)
 
 
-def may_begin(text: str) -> bool:
-    """Whether a line is worth a closer look: quick, for the many that are not."""
-    return _ANCHORED.match(text) is not None or "GPU " in text or "NVSMI LOG" in text
-
-
 def _begun(text: str) -> Kind | None:
     """The kind of part that only a line like this begins."""
-    if not may_begin(text):
+    if not (_ANCHORED.match(text) or _GPU_NUMBER.search(text) or "NVSMI LOG" in text):
         return None
     return next((kind for kind, form in _FORMS.items() if form.begins(text)), None)
 

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -33,6 +33,8 @@ MAX_UNPACKED: Final = 1 << 30
 """Bytes read of one SOURCE, after decompression."""
 MAX_FILES: Final = 10_000
 _MAX_DEPTH: Final = 8
+_PLAIN, _MEMBER = 0, 2
+"""How deep a document lies: a file, and a file in a tar; each may be packed with gzip, which is one deeper."""
 _BLOCK: Final = 1 << 16
 _GZIP: Final = b"\x1f\x8b"
 _WHOLE_ONLY: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -49,8 +51,12 @@ _TABLE_LINE = re.compile(
     rf"|\bGPU0[ \t]{{1,40}}CPU Affinity|\bNIC[0-9]{{1,4}}[ \t]{{0,8}}[:=]"
 )
 _DEVICES = re.compile(r"(?:GPU|NIC|NVMe)[0-9]|mlx[0-9]{1,2}_")
+_SIGNS: Final = tuple(sign.encode() for sign in (*split.SIGNS, "NIC", "NVMe", "mlx"))
+"""One of these stands in every line that a part or a table can begin with: quick to look for in whole blocks."""
 _BEFORE, _AFTER = 3, 12
 """Lines kept around those of a table: the command above, elided rows, the legend below."""
+_CONTEXT: Final = 2000
+"""Bytes in which the lines before are looked for."""
 _GAP: Final = 24
 """Empty lines that stand for what was left out, so that two tables stay two."""
 
@@ -122,7 +128,8 @@ class _Unzipped:
         if self.damage is not None:
             return b""
         try:
-            data: bytes = self._file.read(size)
+            # read1: what came before the damage is not lost with it.
+            data: bytes = self._file.read1(size)
         except EOFError:
             self.damage = "the gzip data ends too early"
         except (OSError, zlib.error):
@@ -138,7 +145,7 @@ def parts(stream: Stream, file: str, whole: Whole, check: Check) -> list[Part]:
 
     Raises InputError with one sentence when there is nothing to read, or more than `MAX_UNPACKED`.
     """
-    return _document(stream, file, _Source(file, whole, check), depth=0)
+    return _document(stream, file, _Source(file, whole, check), depth=_PLAIN)
 
 
 def _read_full(stream: Stream, size: int) -> bytes:
@@ -152,7 +159,7 @@ def _read_full(stream: Stream, size: int) -> bytes:
 def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list[Part]:
     head = _read_full(stream, WHOLE + 1)
     if head.startswith(_GZIP):
-        if depth > 1:
+        if depth not in (_PLAIN, _MEMBER):
             raise Unrecognised("this is gzip data inside gzip data", file=file, hint=_HINT)
         unzipped = _Unzipped(_Joined(head, stream), source)
         try:
@@ -163,7 +170,7 @@ def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list
             raise InputError(unzipped.damage, file=file, hint="Copy the file again.") from error
         damage = unzipped.damage
         return found if damage is None else [part.noted(reason=damage) for part in found]
-    if head[_TAR] == b"ustar" and depth < 2:
+    if head[_TAR] == b"ustar" and depth < _MEMBER:
         return _gather(_tar_members(_Joined(head, stream), file, source), source)
     if len(head) <= WHOLE:
         return source.whole(head, file)
@@ -224,7 +231,7 @@ def _files(folder: Path, source: _Source, depth: int) -> Iterator[tuple[str, Str
                 continue
             with os.fdopen(handle, "rb") as stream:
                 if stat.S_ISREG(os.fstat(handle).st_mode):
-                    yield str(path), stream, 0
+                    yield str(path), stream, _PLAIN
 
 
 def _tar_members(stream: Stream, file: str, source: _Source) -> Iterator[tuple[str, Stream, int]]:
@@ -239,7 +246,7 @@ def _tar_members(stream: Stream, file: str, source: _Source) -> Iterator[tuple[s
         name = b"/".join(part.split(b"\0")[0] for part in (header[345:500], header[:100]) if part.strip(b"\0"))
         member = _Joined(b"", stream, limit=size)
         if header[156:157] in (b"0", b"\0"):
-            yield f"{file}:{name.decode('utf-8', 'replace')}", member, 1
+            yield f"{file}:{name.decode('utf-8', 'replace')}", member, _MEMBER
         while data := member.read(_BLOCK):
             source.count(len(data))
         _read_full(stream, -size % _TAR_BLOCK)
@@ -269,8 +276,16 @@ def _long_text(stream: Stream, file: str, source: _Source) -> list[Part]:
     return sieve.parts(rest)
 
 
-def _may_matter(raw: str) -> bool:
-    return split.may_begin(raw) or "GPU" in raw or "NIC" in raw or "NVMe" in raw or "mlx" in raw or "\x1b" in raw
+def _candidates(data: bytes) -> list[int]:
+    """Where the lines begin that are worth a closer look, in order."""
+    places: set[int] = set()
+    for sign in _SIGNS:
+        place = data.find(sign)
+        while place >= 0:
+            places.add(data.rfind(b"\n", 0, place) + 1)
+            end = data.find(b"\n", place)
+            place = data.find(sign, end) if end >= 0 else -1
+    return sorted(places)
 
 
 class _Sieve:
@@ -283,38 +298,43 @@ class _Sieve:
         self._lines: list[Line] = []
         self._last = 0
         self._after = 0
-        self._before: list[str] = []
+        self._tail = b""
 
     def block(self, data: bytes) -> None:
-        """Take in the next lines; the last one may lack its end."""
-        raws = data.decode("utf-8", "replace").split("\n")
-        if not raws[-1]:
-            raws.pop()
-        # The lines in front of the first one are the last of the block before.
-        first = len(self._before)
-        raws = self._before + raws
-        for place in range(first, len(raws)):
-            raw = raws[place]
-            if self._after or self._splitter.inside or _may_matter(raw):
-                self._line(raws, place, self._number + place - first + 1)
-        self._number += len(raws) - first
-        self._before = raws[-_BEFORE:]
+        """Take in the next lines; only the last one of all may lack its end."""
+        candidates = _candidates(data)
+        following = 0
+        place = 0
+        while place < len(data):
+            if not (self._after or self._splitter.inside):
+                while following < len(candidates) and candidates[following] < place:
+                    following += 1
+                if following == len(candidates):
+                    self._number += data.count(b"\n", place)
+                    break
+                self._number += data.count(b"\n", place, candidates[following])
+                place = candidates[following]
+            end = data.find(b"\n", place)
+            end = len(data) if end < 0 else end
+            self._number += 1
+            if end - place <= line_reader.MAX_LINE:
+                self._line(data[place:end].decode("utf-8", "replace").rstrip("\r"), data, place)
+            place = end + 1
+        self._tail = data[-_CONTEXT:]
 
-    def _line(self, raws: Sequence[str], place: int, number: int) -> None:
-        raw = raws[place].rstrip("\r")
-        if len(raw) > line_reader.MAX_LINE:
-            return
-        if "\x1b" in raw:
-            raw = line_reader.cleaned(0, 0, raw).text
-        self._splitter.feed(Line(0, number, raw))
-        if _DEVICES.search(raw) and _TABLE_LINE.search(raw):
-            for back in range(min(_BEFORE, place), 0, -1):
-                self._keep(number - back, raws[place - back])
+    def _line(self, raw: str, data: bytes, place: int) -> None:
+        text = line_reader.cleaned(0, 0, raw).text if "\x1b" in raw else raw
+        self._splitter.feed(Line(0, self._number, text))
+        if _DEVICES.search(text) and _TABLE_LINE.search(text):
+            before = (self._tail if place < _CONTEXT else b"") + data[max(0, place - _CONTEXT) : place]
+            context = before.split(b"\n")[:-1][-_BEFORE:]
+            for back, line in zip(range(len(context), 0, -1), context, strict=True):
+                self._keep(self._number - back, line.decode("utf-8", "replace"))
             self._after = _AFTER
-            self._keep(number, raws[place])
+            self._keep(self._number, raw)
         elif self._after:
             self._after -= 1
-            self._keep(number, raws[place])
+            self._keep(self._number, raw)
 
     def _keep(self, number: int, raw: str) -> None:
         if number <= self._last:
