@@ -47,8 +47,10 @@ def scan(
         nvml = snapshot.source("nvml")
         raise NothingDetermined(
             "no NVIDIA GPU was found" + (f": {nvml.reason}" if nvml and nvml.reason else ""),
-            hint="On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
-            "an NCCL topology XML, or fixture:NAME (`topoadvisor scan fixture:` lists them).",
+            hint="Give the text of `nvidia-smi topo -m`, `nvidia-smi -q` or `lspci -tv` of the same machine too."
+            if sources
+            else "On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
+            "a bug report, or fixture:NAME (`topoadvisor scan fixture:` lists them).",
         )
     analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview)
     if output_format == "json":
