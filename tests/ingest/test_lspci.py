@@ -103,7 +103,7 @@ def test_a_tree_with_numbers() -> None:
         "[ConnectX-6]", "[ConnectX-6] [15b3:101b]"
     )
     snapshot = read(body)
-    assert [(gpu.name, gpu.pci_device) for gpu in snapshot.gpus] == [(None, "0x20b5")] * 3
+    assert [(gpu.name, gpu.pci_device) for gpu in snapshot.gpus] == [("A100 PCIe 80GB", "0x20b5")] * 3
     assert device(snapshot, "0000:05:00.0").device == "0x101b"
 
 
@@ -153,6 +153,25 @@ def test_a_plain_list_knows_root_buses_alone() -> None:
         ("0001:00:00.0", "0x0680", "0001:00"),
     ]
     assert [gpu.pci_device for gpu in snapshot.gpus] == ["0x2335", "0x2335"]
+
+
+def test_a_list_and_blocks_of_the_same_devices() -> None:
+    plain = (
+        "03:00.0 3D controller [0302]: NVIDIA Corporation GA100 [A100 PCIe 80GB] [10de:20b5] (rev a1)\n"
+        "04:00.0 3D controller [0302]: NVIDIA Corporation GA100 [A100 PCIe 80GB] [10de:20b5] (rev a1)\n\n"
+        "____________________________________________\n\n/usr/bin/lspci -nnDvvvxxxx\n\n"
+    )
+    assert read(plain + BLOCKS).pci == read(BLOCKS).pci
+
+
+def test_one_v_has_some_details_in_its_flags() -> None:
+    snapshot = read(
+        "00:06.0 3D controller: NVIDIA Corporation Device 2335 (rev a1)\n"
+        "\tFlags: bus master, fast devsel, latency 0, IRQ 42, NUMA node 1, IOMMU group 7\n"
+        "\tCapabilities: <access denied>\n\tKernel driver in use: nvidia\n"
+    )
+    (gpu,) = snapshot.pci or []
+    assert (gpu.numa_node, gpu.iommu_group, gpu.root, gpu.acs_redirect) == (1, "7", "0000:00", None)
 
 
 def test_tree_and_blocks_fill_each_other_up() -> None:

@@ -25,7 +25,8 @@ BLOCK_LINE: Final = re.compile(
 TREE_LINE: Final = re.compile(r"^[\s|]*[-+\\][-+]*\[[0-9a-f]{4,8}:[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-")
 TREE_MORE: Final = re.compile(r"^[\s|]*[+\\]-(?:[0-9a-f]{2}\.[0-7]|\[)")
 DETAIL: Final = re.compile(
-    r"^\s*(?:NUMA node: |IOMMU group: |Bus: primary=|LnkCap:|LnkSta:|ACSCtl:|Kernel driver in use: |Capabilities: )"
+    r"^\s*(?:NUMA node: |IOMMU group: |Flags: |Bus: primary=|LnkCap:|LnkSta:|ACSCtl:|Kernel driver in use: "
+    r"|Capabilities: )"
 )
 HEXDUMP: Final = re.compile(r"^\s*[0-9a-f]{2,3}: (?:[0-9a-f]{2} ?){1,16}\s*$")
 
@@ -76,6 +77,7 @@ _MOVES_DATA = re.compile(r"ConnectX|Mellanox|InfiniBand|Ethernet|NVMe|Non-Volati
 _BUSES = re.compile(r"primary=[0-9a-f]{2}, secondary=(?P<first>[0-9a-f]{2}), subordinate=(?P<last>[0-9a-f]{2})")
 _SPEED = re.compile(r"Speed (?P<gts>[0-9]{1,3}(?:\.[0-9]{1,2})?)GT/s")
 _WIDTH = re.compile(r"Width x(?P<width>[0-9]{1,2})\b")
+_FLAGS = re.compile(r"\b(NUMA node|IOMMU group) ([0-9]{1,6})\b")
 _EXTENDED = re.compile(r"Capabilities: \[[1-9a-f][0-9a-f]{2} v")
 _STEP = re.compile(
     r"(?P<root>\[(?P<domain>[0-9a-f]{4,8}):(?P<bus>[0-9a-f]{2})(?:-[0-9a-f]{2})?\])"
@@ -164,10 +166,11 @@ def block_part(lines: Iterable[Line], file: str) -> Part | None:
     detailed = numbers = False
     for line in lines:
         if found := BLOCK_LINE.match(line.text):
-            current = _Function(pci.normalize(found["address"]), found["rest"])
-            functions.setdefault(current.address, current)
+            address = pci.normalize(found["address"])
+            current = functions.setdefault(address, _Function(address, found["rest"]))
             code = found["code"] or (found["class"] if re.fullmatch(r"[0-9a-f]{4}", found["class"]) else None)
-            current.class_code = f"0x{code}" if code else _CLASSES.get(found["class"])
+            if current.class_code is None or code:
+                current.class_code = f"0x{code}" if code else _CLASSES.get(found["class"])
             _identify(current, found["rest"])
             numbers = numbers or found["code"] is not None
         elif current is not None and DETAIL.match(line.text):
@@ -178,13 +181,14 @@ def block_part(lines: Iterable[Line], file: str) -> Part | None:
 
 
 def _identify(function: _Function, text: str) -> None:
+    """Vendor and device by number where the text has numbers, else what the names tell."""
     ids = _IDS.search(text) or _PLAIN_IDS.match(text)
     if ids:
         function.vendor, function.device = f"0x{ids['vendor']}", f"0x{ids['device']}"
-        return
-    function.vendor = next((number for name, number in _VENDORS if text.startswith(name)), None)
-    unnamed = _NO_NAME.search(text)
-    function.device = f"0x{unnamed['device']}" if unnamed else None
+    elif function.vendor is None:
+        function.vendor = next((number for name, number in _VENDORS if text.startswith(name)), None)
+        unnamed = _NO_NAME.search(text)
+        function.device = f"0x{unnamed['device']}" if unnamed else None
 
 
 def _read_detail(function: _Function, text: str) -> None:
@@ -198,6 +202,10 @@ def _read_detail(function: _Function, text: str) -> None:
             function.details["ACS"] = ""
         elif _EXTENDED.match(text):
             function.details["extended"] = ""
+    elif key == "Flags":
+        # `-v` has on this line what `-vv` gives lines of their own.
+        for name, told in _FLAGS.findall(value):
+            function.details.setdefault(name, told)
     elif key == "ACSCtl":
         function.acs = "ReqRedir+" in value or "CmpltRedir+" in value
     else:
@@ -291,11 +299,11 @@ def _is_gpu(function: _Function) -> bool:
 
 
 def _gpus(functions: Sequence[_Function]) -> list[Gpu]:
-    """In bus order. The board's name stands in where no number of the catalogue does."""
+    """In bus order, named as pci.ids names the board."""
     return [
         Gpu(
             index=index,
-            name=None if catalogue.gpu_model(None, function.device) is not None else _board(function),
+            name=_board(function),
             address=function.address,
             pci_device=function.device,
             numa_node=number(function.details.get("NUMA node")),

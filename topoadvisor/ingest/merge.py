@@ -59,6 +59,7 @@ def merge(parts: Sequence[Part], *, origin: str | None = None) -> Snapshot:
     parts = _one_tree(parts)
     numbered = [part for part in parts if part.numbered]
     counted = joining.number([part for part in parts if not part.numbered], numbered)
+    counted.sort(key=lambda part: _NAMED_BY_OTHERS in part.source.name)
     for part in [*numbered, *counted]:
         problem = _stranger(machine, part)
         if problem is None:
@@ -204,6 +205,11 @@ class _Filler:
             elif mine is None or name in _FLAGS or (name == "numa_node" and mine == -1):
                 fresh[name] = value
                 self.say(subject, key)
+            elif name == "class_code" and str(value).startswith(str(mine)):
+                # `lspci` prints no programming interface, the last two digits.
+                fresh[name] = value
+            elif name == "class_code" and str(mine).startswith(str(value)):
+                continue
             elif not (name == "name" and _NAMED_BY_OTHERS in self.source.source.name):
                 self.disagree(subject, key, value, mine)
         return msgspec.structs.replace(known, **fresh) if fresh else known
@@ -273,6 +279,9 @@ def _short(value: object) -> str:
 
 
 def _snapshot(machine: _Machine, origin: str | None) -> Snapshot:
+    for index in range(machine.count[0] if machine.count is not None else 0):
+        # A GPU that was counted and never described exists all the same.
+        machine.gpus.setdefault(index, Gpu(index=index))
     found = machine.pci or {}
     gpus = joining.complete(machine.gpus, found, machine.parts, machine.origins)
     sources = [source for part in machine.parts for source in part.snapshot.sources]

@@ -151,7 +151,7 @@ def _part(name: str, gpus: Sequence[Mapping[str, str]], head: Mapping[str, str],
     errors: list[CallError] = []
     notes: list[str] = []
     if count is not None and 0 < len(gpus) < count:
-        notes.append(f"{len(gpus)} of {count} GPUs are shown")
+        notes.append(f"{len(gpus)} of {count} GPUs are shown, and not which numbers they have")
     read = [_gpu(values, index, errors) for index, values in enumerate(gpus)]
     return Part(
         Snapshot(sources=[source(name, notes, errors)], gpus=read, driver=driver),
