@@ -147,6 +147,13 @@ def test_two_machines_in_two_files_are_refused_in_one_sentence(
     assert error.value.message == f"{tmp_path}/1.txt: this is another machine than that of {tmp_path}/0.txt: {words}"
 
 
+def test_trees_of_two_machines_are_refused(tmp_path: Path) -> None:
+    tree = "-[0000:00]---01.0-[1b]----00.0  NVIDIA Corporation GA100 [A100 SXM4 80GB] [10de:20b2]\n"
+    with pytest.raises(InputError, match=r"another machine than that of .*0\.txt: its tree has 1 GPU here"):
+        read(tree, tree.replace("1b", "2b"), folder=tmp_path)
+    assert len(read(tree, tree + "\n", folder=tmp_path).gpus) == 1
+
+
 def test_another_machine_in_the_same_text_is_left_out_and_named() -> None:
     snapshot = text.read(listing(*UUIDS[:2]) + "\nthe other node\n\n" + listing(*UUIDS[3:5], name="NVIDIA H100"), "a")
     assert [gpu.uuid for gpu in snapshot.gpus] == UUIDS[:2]

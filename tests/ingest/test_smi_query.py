@@ -212,6 +212,14 @@ def test_xml_that_was_cut_is_one_sentence_with_its_line(before: str) -> None:
     assert error.value.line == 1 + (before + XML[:900]).count("\n")
 
 
+def test_broken_xml_beside_other_parts_costs_only_itself() -> None:
+    snapshot = read("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n\n" + XML[:900])
+    assert [(source.name, source.status) for source in snapshot.sources] == [
+        ("nvidia-smi -L", "ok"),
+        ("nvidia-smi -q -x", "failed"),
+    ]
+
+
 def test_an_xml_that_defines_anything_is_refused() -> None:
     bomb = XML.replace('SYSTEM "nvsmi_device_v12.dtd"', '[<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]')
     with pytest.raises(InputError, match="rules of its own"):

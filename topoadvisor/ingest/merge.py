@@ -28,6 +28,7 @@ _MOST_ERRORS = 50
 """Disagreements kept of one source: two machines that slipped through would disagree about everything."""
 _FLAGS = ("rdma", "remote_hidden")
 """False where nothing was read: they are true as soon as one part says so."""
+_HINT = "Give texts of one machine; scan the others by themselves."
 _DUMP = "nccl-topology-xml"
 _FIRST_WINS = ("nccl_libraries", "settings", "captured_at", "tool")
 _NAMED_BY_OTHERS = "lspci"
@@ -50,12 +51,13 @@ class _Machine:
     """How many GPUs there are, and who says so."""
 
 
-def merge(parts: Sequence[Part], *, origin: str | None = None) -> Snapshot:
+def merge(parts: Sequence[Part]) -> Snapshot:
     """One snapshot of all parts, in the order given; their sources name what was read.
 
     Raises InputError when parts of different files are about different machines.
     """
     machine = _Machine()
+    _refuse_two_trees(parts)
     parts = _one_tree(parts)
     numbered = [part for part in parts if part.numbered]
     counted = joining.number([part for part in parts if not part.numbered], numbered)
@@ -67,14 +69,22 @@ def merge(parts: Sequence[Part], *, origin: str | None = None) -> Snapshot:
             continue
         what, file = problem
         if part.file not in {known.file for known in machine.parts}:
-            raise InputError(
-                f"this is another machine than that of {file}: {what}",
-                file=part.file,
-                hint="Give texts of one machine; scan the others by themselves.",
-            )
+            raise InputError(f"this is another machine than that of {file}: {what}", file=part.file, hint=_HINT)
         bare = replace(part, snapshot=Snapshot(sources=part.snapshot.sources, raw=part.snapshot.raw))
         machine.parts.append(bare.noted(reason=f"left out, for it is about another machine: {what}"))
-    return _snapshot(machine, origin)
+    return _snapshot(machine)
+
+
+def _refuse_two_trees(parts: Sequence[Part]) -> None:
+    """The tree of `lspci` shows all GPUs: two files that show others there are about two machines."""
+    trees = [part for part in parts if part.source.name == "lspci -tv"]
+    for part in trees[1:]:
+        here, there = ([gpu.address for gpu in tree.snapshot.gpus] for tree in (part, trees[0]))
+        if part.file != trees[0].file and here != there:
+            what = f"its tree has {_gpus(len(here))} here and {_gpus(len(there))} there, or not at the same addresses"
+            raise InputError(
+                f"this is another machine than that of {trees[0].file}: {what}", file=part.file, hint=_HINT
+            )
 
 
 def _one_tree(parts: Sequence[Part]) -> list[Part]:
@@ -278,7 +288,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _snapshot(machine: _Machine, origin: str | None) -> Snapshot:
+def _snapshot(machine: _Machine) -> Snapshot:
     for index in range(machine.count[0] if machine.count is not None else 0):
         # A GPU that was counted and never described exists all the same.
         machine.gpus.setdefault(index, Gpu(index=index))
@@ -288,7 +298,7 @@ def _snapshot(machine: _Machine, origin: str | None) -> Snapshot:
     devices = sorted(found.values(), key=lambda device: pci.sort_key(device.address))
     return msgspec.structs.replace(
         machine.others,
-        origin=origin or _origin(machine.parts),
+        origin=_origin(machine.parts),
         sources=sources,
         gpus=[gpus[index] for index in sorted(gpus)],
         p2p=None if machine.p2p is None else [machine.p2p[key] for key in sorted(machine.p2p)],

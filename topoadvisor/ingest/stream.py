@@ -116,11 +116,23 @@ class _Joined:
         return data
 
 
+class _Counted:
+    """A file whose bytes count towards the limit."""
+
+    def __init__(self, stream: Stream, source: _Source) -> None:
+        self._stream, self._source = stream, source
+
+    def read(self, size: int, /) -> bytes:
+        data = self._stream.read(size)
+        self._source.count(len(data))
+        return data
+
+
 class _Unzipped:
     """What a gzip stream holds; damage ends it early and is kept in `damage`."""
 
     def __init__(self, packed: Stream, source: _Source) -> None:
-        self._file = gzip.GzipFile(fileobj=packed, mode="rb")  # type: ignore[call-overload]  # only read() is called
+        self._file = gzip.GzipFile(fileobj=packed, mode="rb")  # type: ignore[call-overload]  # only read is called
         self._source = source
         self.damage: str | None = None
 
@@ -145,7 +157,8 @@ def parts(stream: Stream, file: str, whole: Whole, check: Check) -> list[Part]:
 
     Raises InputError with one sentence when there is nothing to read, or more than `MAX_UNPACKED`.
     """
-    return _document(stream, file, _Source(file, whole, check), depth=_PLAIN)
+    source = _Source(file, whole, check)
+    return _document(_Counted(stream, source), file, source, depth=_PLAIN)
 
 
 def _read_full(stream: Stream, size: int) -> bytes:
@@ -171,13 +184,13 @@ def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list
         damage = unzipped.damage
         return found if damage is None else [part.noted(reason=damage) for part in found]
     if head[_TAR] == b"ustar" and depth < _MEMBER:
-        return _gather(_tar_members(_Joined(head, stream), file, source), source)
+        return _gather(_tar_members(_Joined(head, stream), file), source)
     if len(head) <= WHOLE:
         return source.whole(head, file)
     source.check(head, file)
     if head.startswith(_WHOLE_ONLY) or head.lstrip()[:1] in (b"{", b"<"):
         return source.whole(head + _read_full(stream, MAX_DOCUMENT), file)
-    return _long_text(_Joined(head, stream), file, source)
+    return _long_text(_Joined(head, stream), file)
 
 
 def _gather(documents: Iterator[tuple[str, Stream, int]], source: _Source) -> list[Part]:
@@ -189,9 +202,10 @@ def _gather(documents: Iterator[tuple[str, Stream, int]], source: _Source) -> li
         source.count_file()
         try:
             found += _document(stream, name, source, depth=depth)
-        except (Unrecognised, _TooMuch) as error:
-            if isinstance(error, _TooMuch):
-                raise
+        except _TooMuch:
+            raise
+        except Unrecognised:
+            continue
         except InputError as error:
             problem = problem or error
             status = Source(name=Path(name).name, status="failed", reason=error.message)
@@ -231,10 +245,10 @@ def _files(folder: Path, source: _Source, depth: int) -> Iterator[tuple[str, Str
                 continue
             with os.fdopen(handle, "rb") as stream:
                 if stat.S_ISREG(os.fstat(handle).st_mode):
-                    yield str(path), stream, _PLAIN
+                    yield str(path), _Counted(stream, source), _PLAIN
 
 
-def _tar_members(stream: Stream, file: str, source: _Source) -> Iterator[tuple[str, Stream, int]]:
+def _tar_members(stream: Stream, file: str) -> Iterator[tuple[str, Stream, int]]:
     """The regular files of a tar, one after the other. Everything else in it is passed over."""
     while True:
         header = _read_full(stream, _TAR_BLOCK)
@@ -247,8 +261,8 @@ def _tar_members(stream: Stream, file: str, source: _Source) -> Iterator[tuple[s
         member = _Joined(b"", stream, limit=size)
         if header[156:157] in (b"0", b"\0"):
             yield f"{file}:{name.decode('utf-8', 'replace')}", member, _MEMBER
-        while data := member.read(_BLOCK):
-            source.count(len(data))
+        while member.read(_BLOCK):
+            pass
         _read_full(stream, -size % _TAR_BLOCK)
 
 
@@ -259,11 +273,10 @@ def _tar_number(field: bytes) -> int | None:
     return int(digits, 8) if re.fullmatch(rb"[0-7]{1,12}", digits) else None
 
 
-def _long_text(stream: Stream, file: str, source: _Source) -> list[Part]:
+def _long_text(stream: Stream, file: str) -> list[Part]:
     sieve = _Sieve(file)
     rest, overlong = b"", False
     while data := stream.read(_BLOCK):
-        source.count(len(data))
         cut = data.rfind(b"\n") + 1
         if cut == 0:
             # A line longer than any that matters: only its end is kept, so that it still counts as one line.

@@ -71,10 +71,10 @@ def from_lines(
     others: list[Part] = []
     problem = reading.problem
     for section in sections:
-        try:
+        try:  # of all readers, only that of the XML refuses anything
             found = _READERS[section.kind](section.lines, file)
         except InputError as error:
-            failed = Source(name=section.kind, status="failed", reason=error.message)
+            failed = Source(name=smi_query.XML, status="failed", reason=error.message)
             found, problem = Part(Snapshot(sources=[failed]), file), error
         others += found if isinstance(found, list) else [found] if found is not None else []
     if not parts and all(part.source.status == "failed" for part in others):
