@@ -18,8 +18,8 @@ SourceArgument = Annotated[
     typer.Argument(
         metavar="[SOURCE]...",
         help="A snapshot, pasted output of `nvidia-smi` (topo, nvlink, -q), lspci, ibstat or lscpu, an NCCL topology "
-        "XML, nvidia-bug-report.log.gz (a file, a directory or tar of such files, or - for standard input), or "
-        "fixture:NAME. Several are put together as one machine. Without it: this machine.",
+        "or hwloc XML, nvidia-bug-report.log.gz (a file, a directory or tar of such files, or - for standard input), "
+        "or fixture:NAME. Several are put together as one machine. Without it: this machine.",
         show_default=False,
     ),
 ]
@@ -50,7 +50,7 @@ FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output forma
 
 
 def load_snapshot(
-    sources: list[str] | None, assume: list[str] | None = None, assume_file: Path | None = None
+    sources: str | list[str] | None, assume: list[str] | None = None, assume_file: Path | None = None
 ) -> Snapshot:
     """Read the SOURCES as one machine, or capture this one when there is none, and add the assumed facts.
 
