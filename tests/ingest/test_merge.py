@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import io
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from topoadvisor import files
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import detect, joining, text
 from topoadvisor.rules import facts
 from topoadvisor.rules.scope import Known
-from topoadvisor.snapshot import CallError, Gpu, NvLink, Snapshot, Source, encode
+from topoadvisor.snapshot import CallError, Gpu, NvLink, Snapshot, Source, decode, encode
 from topoadvisor.topology import graph
 
 UUIDS = [f"GPU-00000000-0000-4000-8000-00000000000{number}" for number in range(9)]
@@ -277,3 +279,24 @@ def test_standard_input_can_be_one_of_several_but_only_once(tmp_path: Path) -> N
 def test_a_text_about_the_host_alone_has_no_gpu() -> None:
     snapshot = text.read("Architecture:  x86_64\nSocket(s):  2\n", "a")
     assert (snapshot.gpus, snapshot.origin) == ([], "text")
+
+
+FIXTURES = sorted(files.shipped("fixtures").glob("*/snapshot.json"))
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.parent.name)
+def test_the_printed_outputs_of_a_machine_join_its_gpus_as_the_capture_does(path: Path, tmp_path: Path) -> None:
+    captured = decode(path.read_bytes())
+    for raw in captured.raw:
+        (tmp_path / f"{raw.source}.txt").write_text(f"$ {raw.source}\n{raw.text}", encoding="utf-8")
+    printed = detect.read(str(tmp_path), stdin=io.BytesIO())
+    assert all(source.status == "ok" for source in printed.sources)
+    whole, part = graph.build(captured), graph.build(printed)
+    assert part.gpus == whole.gpus
+    for a, b in combinations(whole.gpus, 2):
+        assert part.pair(a, b).link_class == whole.pair(a, b).link_class
+    told = [(pair.a, pair.b, pair.read, pair.write, pair.nvlink, pair.atomics, pair.pci) for pair in printed.p2p or []]
+    known = [
+        (pair.a, pair.b, pair.read, pair.write, pair.nvlink, pair.atomics, pair.pci) for pair in captured.p2p or []
+    ]
+    assert told == known
