@@ -67,6 +67,7 @@ _SAID: Final = {
     **{f"nic.{name}": ".ports" for name in ("state", "link_layer", "rate_gbit")},
     "driver.version": "driver.version",
     "driver.flavour": "driver.flavour",
+    "driver.patched_p2p": "driver.banner",
     "cuda.version": "driver.cuda",
     **{f"cpu.{name}": f"host.cpu.{name}" for name in ("vendor", "architecture", "model_name", "family", "model")},
     "cpu.sockets": "host.cpu.sockets",
