@@ -195,10 +195,17 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
     elif not isinstance(base.fact("env.NCCL_P2P_LEVEL"), Known):
         notes.append("NCCL's variables were not read and are taken as unset.")
     optimal = plan.optimal
-    if snapshot.origin == "matrix" and plan.transport != "NVLink" and plan.total_gbps is not None:
+    if _widths_unread(snapshot) and plan.transport != "NVLink" and plan.total_gbps is not None:
         optimal = False
-        notes.append("A matrix does not show how wide the PCIe links run: they are taken as the models' full ones.")
+        notes.append("The text does not show how wide the PCIe links run: they are taken as the models' full ones.")
     return msgspec.structs.replace(plan, notes=notes, optimal=optimal)
+
+
+def _widths_unread(snapshot: Snapshot) -> bool:
+    """A text was given that does not show for every GPU how wide its PCIe link runs."""
+    wide = {device.address for device in snapshot.pci or () if device.link_width}
+    wide |= {gpu.address for gpu in snapshot.gpus if gpu.pcie is not None and gpu.pcie.current_width and gpu.address}
+    return snapshot.origin in ("matrix", "text") and any(gpu.address not in wide for gpu in snapshot.gpus)
 
 
 def _transports(base: FactBase, variables: Mapping[str, str]) -> dict[tuple[str, str], str | None]:

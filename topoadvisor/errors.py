@@ -33,6 +33,10 @@ class InputError(TopoAdvisorError):
         self.column = column
 
 
+class Unrecognised(InputError):
+    """A file or text of no kind that can be read, or without anything in it; among others it may be passed over."""
+
+
 class NothingDetermined(TopoAdvisorError):
     """Every source was asked and none of them showed a GPU."""
 

@@ -92,6 +92,9 @@ class NvLink(Struct, frozen=True, kw_only=True):
     """PCI address of the peer; None when not read or when the peer is outside this operating system."""
     remote_hidden: bool = False
     """The peer answered with the all-ones address: it exists, but the hypervisor or the fabric hides it."""
+    replay_errors: int | None = None
+    recovery_errors: int | None = None
+    crc_errors: int | None = None
 
 
 class Fabric(Struct, frozen=True, kw_only=True):
@@ -382,7 +385,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     schema: Literal["topoadvisor.snapshot/1"] = "topoadvisor.snapshot/1"
     origin: str = "live"
-    """`live`, or the kind of foreign input: `matrix`, `nccl-topology-xml`."""
+    """`live`, or the kind of foreign input: `matrix`, `text` (other or several outputs), `nccl-topology-xml`."""
     captured_at: str | None = None
     """UTC, ISO 8601."""
     tool: str | None = None
@@ -400,6 +403,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     measurements: list[Measurement] = []
     assumptions: list[Assumption] = []
     raw: list[RawText] = []
+    origins: dict[str, str] = {}
+    """Where several texts were put together: value (`gpu:0.pcie.max_gen`, `driver.version`) → source that said it."""
 
     def source(self, name: str) -> Source | None:
         """The status of one source, or None when it was never asked."""

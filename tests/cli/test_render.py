@@ -21,10 +21,11 @@ Run = Callable[..., Result]
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """The verb on the bundled machine that SOURCE names, on an empty one for `empty`."""
 
-    def load(source: str | None, *_: object) -> Snapshot:
+    def load(sources: list[str] | None, *_: object) -> Snapshot:
+        (source,) = sources or [""]
         if source == "empty":
             return Snapshot()
-        return decode((shipped("fixtures") / str(source) / "snapshot.json").read_bytes())
+        return decode((shipped("fixtures") / source / "snapshot.json").read_bytes())
 
     monkeypatch.setattr(render, "load_snapshot", load)
     app = typer.Typer()

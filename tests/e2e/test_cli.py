@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -268,3 +269,43 @@ def test_json_on_standard_output_keeps_every_letter(tmp_path: Path) -> None:
     shown = run("facts", str(source), "--format", "json").stdout
     assert b"\xc2\x9b" not in shown
     assert name in shown.decode("unicode_escape")
+
+
+QUERY = (
+    "==============NVSMI LOG==============\n\nDriver Version : 580.65.06\nAttached GPUs : 8\n"
+    + "".join(
+        f"GPU 00000000:{bus}:00.0\n    Product Name : NVIDIA A100-SXM4-80GB\n    GPU UUID : GPU-0000000{bus}\n"
+        for bus in ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
+    )
+).encode()
+
+
+@pytest.mark.parametrize(
+    "verb", [["scan"], ["matrix"], ["facts"], ["render"], ["emit", "nccl-conf"], ["emit", "shell"]]
+)
+def test_every_analysing_verb_takes_several_sources(verb: list[str], tmp_path: Path) -> None:
+    (tmp_path / "topo.txt").write_bytes(paste("paste-8xa100"))
+    done = run(*verb, str(tmp_path / "topo.txt"), "-", stdin=QUERY)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+def test_the_output_names_the_parts_and_who_said_what(tmp_path: Path) -> None:
+    (tmp_path / "topo.txt").write_bytes(paste("paste-8xa100"))
+    (tmp_path / "q.txt.gz").write_bytes(gzip.compress(QUERY))
+    done = run("scan", str(tmp_path))
+    assert b"8 \xc3\x97 NVIDIA A100-SXM4-80GB" in done.stdout
+    assert b"Read: nvidia-smi (-q, topo -m)" in done.stdout
+    shown = run("facts", str(tmp_path), "--filter", "gpu.name").stdout.decode()
+    assert "nvidia-smi -q" in shown
+
+
+def test_sources_that_cannot_go_together_are_one_sentence(tmp_path: Path) -> None:
+    done = run("scan", "fixture:8x4090", "fixture:dgx-a100")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"fixture:dgx-a100: this is another machine than that of fixture:8x4090" in done.stderr
+    assert run("scan", "-", "-", stdin=QUERY).returncode == 2
+    alone = run("scan", "-", stdin=b"Architecture:   x86_64\nSocket(s):   2\n")
+    assert (alone.returncode, alone.stdout) == (3, b"")
+    assert b"nvidia-smi -q" in alone.stderr

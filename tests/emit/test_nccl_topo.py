@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from topoadvisor.emit import nccl_topo
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.files import shipped
-from topoadvisor.ingest import nccl_topo_xml, topo_matrix
+from topoadvisor.ingest import nccl_topo_xml
 from topoadvisor.snapshot import Snapshot, decode
 from topoadvisor.topology import nccl_view
 
@@ -130,7 +130,7 @@ MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 @pytest.mark.parametrize(
     ("snapshot", "message"),
     [
-        (topo_matrix.to_snapshot(topo_matrix.parse(MATRIX, file="x"), MATRIX, "x"), "PCI addresses"),
+        (detect.from_bytes(MATRIX.encode(), file="x"), "PCI addresses"),
         (Snapshot(), "PCI addresses"),
         (parse('<system version="1"><cpu numaid="0"/></system>'), "no PCI device"),
         (parse(DUMP.replace('numaid="0"', "")), "no numaid"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from topoadvisor.errors import InputError
+from topoadvisor.ingest import text as texts
 from topoadvisor.ingest import topo_matrix
 from topoadvisor.snapshot import DamagedCell, Matrix, NvLink, P2p
 
@@ -27,7 +28,7 @@ def one(text: str) -> Matrix:
 
 
 def snapshot(text: str) -> Any:
-    return topo_matrix.to_snapshot(parse(text), text, "paste.txt")
+    return texts.read(text, "paste.txt")
 
 
 def tabs(*rows: str) -> str:
@@ -313,7 +314,9 @@ def test_the_snapshot_of_a_paste() -> None:
         (1, None, None, None),
     ]
     assert [(nic.name, nic.rdma) for nic in found.nics] == [("mlx5_0", True)]
-    assert [(source.name, source.status, source.reason) for source in found.sources] == [("paste", "ok", None)]
+    assert [(source.name, source.status, source.reason) for source in found.sources] == [
+        ("nvidia-smi topo -m", "ok", None)
+    ]
     assert found.raw[0].source == "nvidia-smi topo -m"
     assert found.p2p is None
     assert found.settings is None
@@ -338,8 +341,9 @@ def test_peer_to_peer_tables_of_the_same_text() -> None:
 def test_a_peer_to_peer_table_that_does_not_say_what_it_is_about_is_left_out() -> None:
     found = snapshot(TWO + "\n" + P2P.format("r", "OK", "OK").partition("\n")[2])
     assert found.p2p is None
-    assert "line 5" in found.sources[0].reason
-    assert found.sources[0].status == "partial"
+    source = found.source("nvidia-smi topo -p2p")
+    assert "line 5" in source.reason
+    assert source.status == "partial"
 
 
 def test_a_peer_to_peer_table_of_one_gpu_is_no_second_matrix() -> None:

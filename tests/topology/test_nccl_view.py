@@ -9,7 +9,7 @@ import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.files import shipped
-from topoadvisor.ingest import assume, detect, nccl_topo_xml, topo_matrix
+from topoadvisor.ingest import assume, detect, nccl_topo_xml
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.paths import Reach
 from topoadvisor.nccl.topo_xml import Element
@@ -249,7 +249,7 @@ def test_the_overhead_of_intel_cpus_is_told_where_it_matters() -> None:
 
 def test_a_printed_matrix_gives_types_and_with_assumptions_bandwidths() -> None:
     text = "\tGPU0\tGPU1\tGPU2\tNUMA Affinity\nGPU0\t X \tPHB\tSYS\t0\nGPU1\tPHB\t X \tSYS\t0\nGPU2\tSYS\tSYS\t X \t1\n"
-    bare = topo_matrix.to_snapshot(topo_matrix.parse(text, file="x"), text, "x")
+    bare = detect.from_bytes(text.encode(), file="x")
     found = nccl_view.of(bare).pairs
     assert found["GPU0", "GPU1"].kind is NcclPath.PHB
     assert found["GPU0", "GPU1"].gbps is None
@@ -262,7 +262,7 @@ def test_a_printed_matrix_gives_types_and_with_assumptions_bandwidths() -> None:
 
 def test_the_link_of_an_implied_switch_is_not_known() -> None:
     text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tPIX\tPHB\nGPU1\tPIX\t X \tPHB\nGPU2\tPHB\tPHB\t X \n"
-    bare = topo_matrix.to_snapshot(topo_matrix.parse(text, file="x"), text, "x")
+    bare = detect.from_bytes(text.encode(), file="x")
     found = nccl_view.of(supplied(bare, "gpu.name=NVIDIA L40S")).pairs
     assert (found["GPU0", "GPU1"].kind, found["GPU0", "GPU1"].gbps) == (NcclPath.PIX, 24)
     assert found["GPU0", "GPU2"].gbps is None
@@ -271,7 +271,7 @@ def test_the_link_of_an_implied_switch_is_not_known() -> None:
 
 def test_a_way_to_the_cpu_that_may_not_be_pcie() -> None:
     text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV3\tSYS\nGPU1\tNV3\t X \tSYS\nGPU2\tSYS\tSYS\t X \n"
-    bare = topo_matrix.to_snapshot(topo_matrix.parse(text, file="x"), text, "x")
+    bare = detect.from_bytes(text.encode(), file="x")
     volta = supplied(bare, "gpu.name=Tesla V100-SXM2-16GB")
     found = nccl_view.of(volta).pairs
     assert (found["GPU0", "GPU1"].kind, found["GPU0", "GPU1"].gbps) == (NcclPath.NVL, 60)

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from topoadvisor.snapshot import Snapshot
 
 SourceArgument = Annotated[
-    str | None,
+    list[str] | None,
     typer.Argument(
-        metavar="[SOURCE]",
-        help="A snapshot, a pasted `nvidia-smi topo -m`, an NCCL topology XML, an hwloc XML (a file, or - for standard "
-        "input), or fixture:NAME. Without it: this machine.",
+        metavar="[SOURCE]...",
+        help="A snapshot, pasted output of `nvidia-smi` (topo, nvlink, -q), lspci, ibstat or lscpu, an NCCL topology "
+        "or hwloc XML, nvidia-bug-report.log.gz (a file, a directory or tar of such files, or - for standard input), "
+        "or fixture:NAME. Several are put together as one machine. Without it: this machine.",
         show_default=False,
     ),
 ]
@@ -62,19 +63,21 @@ def gpu_indexes(text: str | None) -> list[int] | None:
     return [int(index) for index in text.split(",")]
 
 
-def load_snapshot(source: str | None, assume: list[str] | None = None, assume_file: Path | None = None) -> Snapshot:
-    """Read SOURCE, or capture this machine when there is none, and add the assumed facts.
+def load_snapshot(
+    sources: str | list[str] | None, assume: list[str] | None = None, assume_file: Path | None = None
+) -> Snapshot:
+    """Read the SOURCES as one machine, or capture this one when there is none, and add the assumed facts.
 
     Raises TopoAdvisorError when it cannot be read.
     """
-    if source is None:
+    if not sources:
         from topoadvisor import collect
 
         snapshot = collect.capture_live()
     else:
         from topoadvisor.ingest import detect
 
-        snapshot = detect.read(source, stdin=sys.stdin.buffer)
+        snapshot = detect.read(sources, stdin=sys.stdin.buffer)
     if assume or assume_file:
         from topoadvisor.ingest import assume as assuming
 

@@ -47,7 +47,7 @@ IncludeOption = Annotated[
 
 @app.command("nccl-conf")
 def nccl_conf(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     write: WriteOption = None,
     diff: DiffOption = False,
     include: IncludeOption = None,
@@ -61,7 +61,7 @@ def nccl_conf(
     from topoadvisor.emit import target
 
     classes = selecting.parse_classes(include or [])
-    snapshot, advice = _advise(load_snapshot(source, assume, assume_file), rules)
+    snapshot, advice = _advise(load_snapshot(sources, assume, assume_file), rules)
     version = selecting.nccl_version(snapshot)
     block = emitter.render(advice, classes, version)
     selection = selecting.select(advice, classes, version)
@@ -83,7 +83,7 @@ def nccl_conf(
 
 @app.command("shell")
 def shell(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     write: WriteOption = None,
     diff: DiffOption = False,
     include: IncludeOption = None,
@@ -104,7 +104,7 @@ def shell(
             "there is no script to compare with", hint="Name it with --write; --diff then writes nothing."
         )
     before = None if path is None else target.read(path)
-    machine = emitter.without_own_exports(load_snapshot(source, assume, assume_file), before or "")
+    machine = emitter.without_own_exports(load_snapshot(sources, assume, assume_file), before or "")
     snapshot, advice = _advise(machine, rules)
     block = emitter.render(advice, classes, selecting.nccl_version(snapshot))
     if path is None:
@@ -115,7 +115,7 @@ def shell(
 
 @app.command("nccl-topo")
 def nccl_topo(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is standard output.", show_default="-"),
@@ -126,7 +126,7 @@ def nccl_topo(
     """Write the machine as a topology file for NCCL_TOPO_FILE. What it leaves to NCCL is said on standard error."""
     from topoadvisor.emit import nccl_topo as emitter
 
-    text, remarks = emitter.render(load_snapshot(source, assume, assume_file))
+    text, remarks = emitter.render(load_snapshot(sources, assume, assume_file))
     emit_text(text, output)
     _say(remarks)
 

@@ -18,7 +18,7 @@ from topoadvisor.cli.common import (
 
 
 def facts(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
     prefix: Annotated[
@@ -34,7 +34,7 @@ def facts(
     from topoadvisor.rules.facts import gather
     from topoadvisor.topology import graph
 
-    snapshot = load_snapshot(source, assume, assume_file)
+    snapshot = load_snapshot(sources, assume, assume_file)
     rows = fact_list.select(gather(snapshot, graph.build(snapshot)), prefix)
     if format == "json":
         emit_json(fact_list.document(rows))

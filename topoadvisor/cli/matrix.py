@@ -27,7 +27,7 @@ ModelOption = Annotated[
 
 
 def matrix(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     format: FormatOption = "text",
     model: ModelOption = "nvidia-smi",
     gpus: GpusOption = None,
@@ -45,7 +45,7 @@ def matrix(
         from topoadvisor.errors import TopoAdvisorError
 
         raise TopoAdvisorError("--gpus chooses the GPUs of a job, which only --model nccl asks for")
-    snapshot = load_snapshot(source, assume, assume_file)
+    snapshot = load_snapshot(sources, assume, assume_file)
     if model == "nccl":
         from topoadvisor.render import nccl_matrix
         from topoadvisor.topology import nccl_view

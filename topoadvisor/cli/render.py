@@ -27,7 +27,7 @@ _SUFFIXES: dict[str, Format] = {
 
 
 def render(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     format: Annotated[
         Format | None,
         typer.Option("--format", help="Default: by the suffix of -o, else text.", show_default=False),
@@ -59,7 +59,7 @@ def render(
             f"a {wanted.upper()} is no text for a terminal",
             hint=f"Write it to a file: -o topology.{wanted}, or into a pipe.",
         )
-    snapshot = load_snapshot(source, assume, assume_file)
+    snapshot = load_snapshot(sources, assume, assume_file)
     analysis = advise.analyse(snapshot, rule_directories=rules or ())
     data = _rendered(outline.outline(snapshot, analysis.topology, analysis.advice), wanted)
     if output is not None and to_file:

@@ -25,7 +25,7 @@ _WIDEST = 120
 
 
 def rings(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     gpus: GpusOption = None,
     model: Annotated[
         Model,
@@ -50,7 +50,7 @@ def rings(
     from topoadvisor import advise
 
     document = advise.best_rings(
-        load_snapshot(source, assume, assume_file), model=model, gpus=gpu_indexes(gpus), channels=channels
+        load_snapshot(sources, assume, assume_file), model=model, gpus=gpu_indexes(gpus), channels=channels
     )
     if format == "json":
         emit_json(document)

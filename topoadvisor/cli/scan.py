@@ -23,7 +23,7 @@ _WIDEST = 120
 
 
 def scan(
-    source: SourceArgument = None,
+    sources: SourceArgument = None,
     output_format: FormatOption = "text",
     fail_on: Annotated[
         Literal["error", "warning", "never"],
@@ -52,17 +52,22 @@ def scan(
     from topoadvisor import advise
     from topoadvisor.errors import NothingDetermined, TopoAdvisorError
 
-    if baseline == source == "-":
+    if baseline == "-" and "-" in (sources or []):
         raise TopoAdvisorError("SOURCE and baseline cannot both be standard input", hint="Give one of them as a file.")
     earlier = None if baseline is None else load_snapshot(baseline)
-    snapshot = load_snapshot(source, assume, assume_file)
+    snapshot = load_snapshot(sources, assume, assume_file)
     if not snapshot.gpus:
         nvml = snapshot.source("nvml")
         before = f"The baseline has {len(earlier.gpus)}: `topoadvisor diff` says what else changed. " if earlier else ""
         raise NothingDetermined(
             "no NVIDIA GPU was found" + (f": {nvml.reason}" if nvml and nvml.reason else ""),
-            hint=f"{before}On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
-            "an NCCL topology XML, or fixture:NAME (`topoadvisor scan fixture:` lists them).",
+            hint=before
+            + (
+                "Give the text of `nvidia-smi topo -m`, `nvidia-smi -q` or `lspci -tv` of the same machine too."
+                if sources
+                else "On a machine without one give a SOURCE: a snapshot, a pasted `nvidia-smi topo -m`, "
+                "a bug report, or fixture:NAME (`topoadvisor scan fixture:` lists them)."
+            ),
         )
     analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview, baseline=earlier)
     if output_format == "json":

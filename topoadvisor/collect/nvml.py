@@ -22,6 +22,7 @@ import msgspec
 
 from topoadvisor import pci
 from topoadvisor.collect.nvml_door import IMPLAUSIBLE, Door, Emit, Piece, name_slow_calls, shut_down
+from topoadvisor.ingest.part import ranges
 from topoadvisor.snapshot import CallError, Driver, Fabric, Gpu, NvLink, P2p, PcieLink, Source
 
 NAME: Final = "nvml"
@@ -263,7 +264,7 @@ def _read_state(door: Door, handle: Any, gpu: Gpu, subject: str) -> Gpu:
         # Several nodes at once (a hypervisor that does not know) name none.
         numa_node=nodes[0] if len(nodes) == 1 else None,
         memory_numa_node=number("nvmlDeviceGetNumaNodeId", 0xFFFF, unset=(-1, _ALL_ONES)),
-        cpu_affinity=_ranges(cpus) if cpus else None,
+        cpu_affinity=ranges(cpus) if cpus else None,
         virtualization=_VIRTUALIZATION.get(ask("nvmlDeviceGetVirtualizationMode")),
         performance_state=number("nvmlDeviceGetPerformanceState", 15, unset=(32,)),
         pcie_replays=number("nvmlDeviceGetPcieReplayCounter", _ALL_ONES - 1),
@@ -400,17 +401,6 @@ def _bits(words: Iterable[int] | None) -> list[int]:
         if words is None
         else [64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1]
     )
-
-
-def _ranges(numbers: list[int]) -> str:
-    """`0-31,64` for ascending numbers."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,32 @@
-"""SOURCE → Snapshot: finds the bytes, recognises by their content what they are, and hands them to the right reader."""
+"""SOURCES → Snapshot: finds the bytes, recognises by their content what they are, hands them to the right reader."""
 
 from __future__ import annotations
 
 import difflib
+import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
 import msgspec
 
 from topoadvisor import files, snapshot
-from topoadvisor.errors import InputError
+from topoadvisor.errors import InputError, Unrecognised
 from topoadvisor.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from topoadvisor.ingest.part import Part
 
 MAX_BYTES: Final = 64 << 20
 _FIXTURE: Final = "fixture:"
 _KINDS: Final = (
-    "SOURCE is a snapshot (`topoadvisor capture`), the text of `nvidia-smi topo -m`, an NCCL topology XML, "
+    "SOURCE is a snapshot (`topoadvisor capture`), the text of `nvidia-smi topo -m`, `nvidia-smi -q`, `lspci -tv` and "
+    "the like, a bug report, a directory or tar of such files, an NCCL topology XML, "
     "an hwloc XML (`lstopo --of xml`), or fixture:NAME."
 )
 
 _MAGIC: Final = (
-    (b"\x1f\x8b", "gzip data", "Unpack it first: `gunzip -c FILE | topoadvisor scan -`."),
     (b"PK\x03\x04", "a zip archive", "Unpack it first."),
     (b"\xfd7zXZ", "xz data", "Unpack it first: `xz -dc FILE | topoadvisor scan -`."),
     (b"(\xb5/\xfd", "zstd data", "Unpack it first: `zstd -dc FILE | topoadvisor scan -`."),
@@ -36,37 +41,54 @@ _ROOTS: Final = {
         "an NCCL graph XML",
         "NCCL writes the topology with NCCL_TOPO_DUMP_FILE, the graph with another variable.",
     ),
-    "nvidia_smi_log": ("the XML of `nvidia-smi -q -x`", "Give the text of `nvidia-smi topo -m` from the same machine."),
 }
 _OTHERS: Final = (
-    (re.compile(r"^[ \t]*Link [0-9]{1,3}: ", re.M), "the link states of `nvidia-smi nvlink`"),
     (re.compile(r"NCCL (?:INFO|WARN) "), "a log of NCCL"),
     (re.compile(r"NVIDIA-SMI [0-9]"), "the summary of `nvidia-smi`"),
-    (re.compile(r"=NVSMI LOG="), "the report of `nvidia-smi -q`"),
-    (re.compile(r"^[0-9a-f:]{5,12}\.[0-9] .*(?:controller|bridge)", re.M | re.I), "a list of PCI devices"),
 )
 _CONTROL: Final = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
 _LOOK: Final = 1 << 16
 """How far into a file its kind is looked for."""
 
 
-def read(source: str, *, stdin: BinaryIO) -> Snapshot:
-    """Read a SOURCE: a file, `-` for standard input, or `fixture:NAME`.
+def read(sources: str | Sequence[str], *, stdin: BinaryIO) -> Snapshot:
+    """Read one SOURCE, or several about one machine: files, directories, `-` for standard input, or `fixture:NAME`.
 
-    Raises InputError with one sentence and a hint when it cannot be read, or is of a kind that cannot be read.
+    Raises InputError with one sentence and a hint when one cannot be read, is of a kind that cannot be read, or is
+    about another machine than those before it.
     """
+    names = [sources] if isinstance(sources, str) else list(sources)
+    if names.count("-") > 1:
+        raise InputError("standard input (-) is given twice", hint="It can be read once: name it once.")
+    return _together([_read(name, stdin) for name in names])
+
+
+def _together(found: Sequence[list[Part]]) -> Snapshot:
+    from topoadvisor.ingest import merge
+
+    if len(found) == 1 and len(found[0]) == 1 and found[0][0].whole:
+        return found[0][0].snapshot
+    together = [part for parts in found for part in parts]
+    return snapshot.check_size(merge.merge(together), file=together[0].file)
+
+
+def _read(source: str, stdin: BinaryIO) -> list[Part]:
     if source.startswith(_FIXTURE):
-        return _fixture(source.removeprefix(_FIXTURE))
+        return [_whole(_fixture(source.removeprefix(_FIXTURE)), source)]
+    from topoadvisor.ingest import stream
+
     if source == "-":
-        return from_bytes(stdin.read(MAX_BYTES + 1), file="standard input")
+        return stream.parts(stdin, "standard input", parts, check)
     if not source.strip():
         raise InputError("SOURCE is an empty name", hint=_KINDS)
+    path = Path(source)
     try:
-        with Path(source).open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        if path.is_dir():
+            return stream.directory(path, parts, check)
+        with path.open("rb") as file:
+            return stream.parts(file, source, parts, check)
     except (OSError, ValueError) as error:
         _refuse(source, error)
-    return from_bytes(data, file=source)
 
 
 def _refuse(source: str, error: OSError | ValueError) -> NoReturn:
@@ -75,8 +97,6 @@ def _refuse(source: str, error: OSError | ValueError) -> NoReturn:
             message, hint = "there is no such file", _KINDS
             if source in _fixtures():
                 hint = f"Did you mean {_FIXTURE}{source}?"
-        case IsADirectoryError():
-            message, hint = "this is a directory", "Give a file inside it. " + _KINDS
         case PermissionError():
             message, hint = "you may not read this file", "Ask its owner, or give it on standard input with `-`."
         case _:
@@ -104,57 +124,90 @@ def _fixture(name: str) -> Snapshot:
 
 def from_bytes(data: bytes, *, file: str) -> Snapshot:
     """Recognise what `data` is by its content and read it. Raises InputError as `read` does."""
-    return snapshot.check_size(_recognised(data, file), file=file)
+    from topoadvisor.ingest import stream
+
+    return _together([stream.parts(io.BytesIO(data), file, parts, check)])
 
 
-def _recognised(data: bytes, file: str) -> Snapshot:
+def parts(data: bytes, file: str) -> list[Part]:
+    """What a document that is no archive says: the parts of a text, or one part for a whole machine."""
     if len(data) > MAX_BYTES:
         raise InputError(f"this is more than {MAX_BYTES >> 20} MiB", file=file, hint=_KINDS)
     if not data.strip():
-        raise InputError("this is empty", file=file, hint=_KINDS)
-    for magic, what, hint in _MAGIC:
-        if data.startswith(magic):
-            raise InputError(f"this is {what}, not text", file=file, hint=hint)
-    text = _decoded(data, file)
+        raise Unrecognised("this is empty", file=file, hint=_KINDS)
+    check(data, file)
+    text = _decoded(data)
     start = text[:_LOOK].lstrip()
     if start.startswith(("{", "[")):
         found = _json(text, start, file)
         if found is not None:
-            return found
+            return [_whole(found, file)]
     if start.startswith("<"):
         root = _root(start)
         if root == "system":
             from topoadvisor.ingest import nccl_topo_xml
 
-            return nccl_topo_xml.parse(text, file=file)
+            return [_whole(nccl_topo_xml.parse(text, file=file), file)]
         if root == "topology":
             from topoadvisor.ingest import hwloc_xml
 
-            return hwloc_xml.parse(text, file=file)
+            return [_whole(hwloc_xml.parse(text, file=file), file)]
+        if root == "nvidia_smi_log" and (found_part := _smi_xml(text, file)) is not None:
+            return [found_part]
         if root in _ROOTS:
             what, hint = _ROOTS[root]
-            raise InputError(f"this is {what}, which cannot be read yet", file=file, hint=hint)
-    return _matrix(text, start, file)
+            raise Unrecognised(f"this is {what}, which cannot be read yet", file=file, hint=hint)
+    return _text(text, start, file)
 
 
-def _decoded(data: bytes, file: str) -> str:
-    """The text of UTF-8, UTF-16 with or without its mark, or, when it is neither, Latin-1."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
+def _whole(found: Snapshot, file: str) -> Part:
+    """A part that is a machine by itself. Only what was read on the machine shows all of its GPUs."""
+    from topoadvisor.ingest.part import Part
+
+    snapshot.check_size(found, file=file)
+    complete = found.origin == "live" and bool(found.gpus)
+    return Part(found, file, whole=True, count=len(found.gpus) if complete else None)
+
+
+def _smi_xml(text: str, file: str) -> Part | None:
+    from topoadvisor.ingest import smi_query
+
+    # Text is decoded already, and what stands in front of a declaration would make it an error.
+    declaration = re.match(r"\s*<\?xml[^>]*\?>", text)
+    lines = declaration[0].count("\n") if declaration else 0
+    return smi_query.xml_part("\n" * lines + text[declaration.end() if declaration else 0 :], file)
+
+
+def check(data: bytes, file: str) -> None:
+    """Refuse what cannot be text, by its first bytes. Raises Unrecognised."""
+    for magic, what, hint in _MAGIC:
+        if data.startswith(magic):
+            raise Unrecognised(f"this is {what}, not text", file=file, hint=hint)
     sample = data[:_LOOK]
-    zeros = sample.count(0)
-    if zeros * 3 > len(sample):
-        low, high = sample[::2], sample[1::2]
-        for encoding, zero, other in (("utf-16-le", high, low), ("utf-16-be", low, high)):
-            if zero.count(0) * 10 > len(zero) * 9 and other.count(0) * 10 < len(other):
-                return data.decode(encoding, "replace")
     strange = sum(sample.count(byte) for byte in _CONTROL)
-    if strange * 20 > len(sample):
-        raise InputError("this is binary data, not text", file=file, hint=_KINDS)
+    if strange * 20 > len(sample) and _wide_encoding(sample) is None:
+        raise Unrecognised("this is binary data, not text", file=file, hint=_KINDS)
+
+
+def _decoded(data: bytes) -> str:
+    """The text of UTF-8, UTF-16 with or without its mark, or, when it is neither, Latin-1."""
+    if (encoding := _wide_encoding(data[:_LOOK])) is not None:
+        return data.decode(encoding, "replace")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
+
+
+def _wide_encoding(sample: bytes) -> str | None:
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if sample.count(0) * 3 > len(sample):
+        low, high = sample[::2], sample[1::2]
+        for encoding, zero, other in (("utf-16-le", high, low), ("utf-16-be", low, high)):
+            if zero.count(0) * 10 > len(zero) * 9 and other.count(0) * 10 < len(other):
+                return encoding
+    return None
 
 
 def _json(text: str, start: str, file: str) -> Snapshot | None:
@@ -174,27 +227,27 @@ def _json(text: str, start: str, file: str) -> Snapshot | None:
     if isinstance(name, str) and name.startswith("topoadvisor.snapshot/"):
         return snapshot.decode(text.encode(), file=file)
     what = f"a {name[:60]} document" if isinstance(name, str) else "JSON"
-    raise InputError(f"this is {what}, but not a snapshot of topoadvisor", file=file, hint=_KINDS)
+    raise Unrecognised(f"this is {what}, but not a snapshot of topoadvisor", file=file, hint=_KINDS)
 
 
 def _root(start: str) -> str | None:
     """The first element that one of the known XML formats begins with, past comments and a document type."""
-    match = re.search(rf"<(system|topology|{'|'.join(_ROOTS)})[\s>/]", start)
+    match = re.search(rf"<(system|topology|nvidia_smi_log|{'|'.join(_ROOTS)})[\s>/]", start)
     return match[1] if match else None
 
 
-def _matrix(text: str, start: str, file: str) -> Snapshot:
+def _text(text: str, start: str, file: str) -> list[Part]:
+    from topoadvisor.ingest import text as texts
     from topoadvisor.ingest import topo_matrix
 
     try:
-        matrices = topo_matrix.parse(text, file=file)
+        return texts.parse(text, file)
     except InputError as error:
         what = next((what for pattern, what in _OTHERS if pattern.search(start)), None)
         if error.line == 1 and what:
-            raise InputError(
+            raise Unrecognised(
                 f"this is {what}, which does not hold the topology", file=file, line=1, hint=topo_matrix.HINT
             ) from None
-        if start.startswith("<?xml"):
-            raise InputError("this XML is none that can be read", file=file, line=1, hint=_KINDS) from None
+        if start.startswith("<?xml") and isinstance(error, Unrecognised):
+            raise Unrecognised("this XML is none that can be read", file=file, line=1, hint=_KINDS) from None
         raise
-    return topo_matrix.to_snapshot(matrices, text, file)

@@ -72,7 +72,7 @@ def read_lines(text: str) -> Iterator[Line]:
         else:
             parts = _parts(raw)
         for offset, part in parts:
-            yield _clean(position, number, part, offset)
+            yield cleaned(position, number, part, offset)
             position += 1
 
 
@@ -97,7 +97,8 @@ def _parts(raw: str) -> list[tuple[int, str]]:
     return [(start, raw[start:end]) for start, end in zip(starts, [*ends, len(raw)], strict=True)]
 
 
-def _clean(position: int, number: int, raw: str, offset: int) -> Line:
+def cleaned(position: int, number: int, raw: str, offset: int = 0) -> Line:
+    """One line without terminal codes; `offset` is where it begins in its line of the file."""
     if offset == 0 and not _SUSPECT.search(raw):
         return Line(position, number, raw)
     pieces: list[str] = []

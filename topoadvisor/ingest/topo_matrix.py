@@ -1,4 +1,4 @@
-"""Pasted `nvidia-smi topo -m` → Matrix → Snapshot.
+"""Pasted `nvidia-smi topo -m` → Matrix → Part, and the peer-to-peer tables of `topo -p2p` beside it.
 
 The tables are found by structure (`tables`), their cells fitted to columns (`cells`), and the columns behind the
 devices read by `affinity`. This module says which tables are link matrices, and what belongs to which machine.
@@ -13,13 +13,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from topoadvisor.errors import InputError
+from topoadvisor.errors import InputError, Unrecognised
 from topoadvisor.ingest import affinity, cells, nvidia_smi_text, tables
 from topoadvisor.ingest.lines import Line, read_lines
+from topoadvisor.ingest.part import Part, source
 from topoadvisor.numbers import whole
-from topoadvisor.snapshot import DamagedCell, Gpu, Matrix, Nic, P2p, RawText, Snapshot, Source
+from topoadvisor.snapshot import DamagedCell, Gpu, Matrix, Nic, P2p, Snapshot
 
+NAME = "nvidia-smi topo -m"
 MAX_TEXT = 8 << 20
+MAX_END = 100
+"""Characters at the end of a text that may be one cell."""
 HINT = "Paste the output of `nvidia-smi topo -m`, with its header line."
 
 _LINK = re.compile(r"NV[0-9]{1,4}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
@@ -35,10 +39,16 @@ class _Capture:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
+    """The tables of a text: link matrices, peer-to-peer tables, and why there is no matrix when there is none."""
+
     captures: list[_Capture]
     p2p: list[nvidia_smi_text.P2pTable]
-    lines: list[Line]
+    problem: InputError | None
+
+    @property
+    def matrices(self) -> list[Matrix]:
+        return [capture.matrix for capture in self.captures]
 
 
 def parse(text: str, *, file: str) -> list[Matrix]:
@@ -46,17 +56,24 @@ def parse(text: str, *, file: str) -> list[Matrix]:
 
     Raises InputError, with the line where it can be named, when there is none.
     """
-    return [capture.matrix for capture in _read(text, file).captures]
-
-
-def _read(text: str, file: str) -> _Reading:
     if len(text) > MAX_TEXT:
         raise InputError(
             f"this text is {len(text) >> 20} MiB long, too long for a pasted matrix",
             file=file,
             hint="Cut the part with `nvidia-smi topo -m` out of it.",
         )
-    lines = list(read_lines(text))
+    reading = read(list(read_lines(text)), file=file, end=text[-MAX_END:])
+    if reading.problem is not None:
+        raise reading.problem
+    return reading.matrices
+
+
+def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
+    """The tables among the lines of a text, whose positions count from 0 without a gap.
+
+    `end` is how the text ends, to tell a table that was cut there. Raises InputError for a table wider than any
+    machine's, and for a text that is full of parts of tables.
+    """
     captures: list[_Capture] = []
     p2p: list[nvidia_smi_text.P2pTable] = []
     foreign: tables.Table | None = None
@@ -72,11 +89,10 @@ def _read(text: str, file: str) -> _Reading:
         elif captures and _is_more_columns(found, captures[-1].matrix):
             captures[-1] = _with_columns(captures[-1], found)
         else:
-            matrix = _without_cut_cell(_matrix(table, found), found.rows[-1], text)
+            matrix = _without_cut_cell(_matrix(table, found), found.rows[-1], end)
             captures.append(_Capture(matrix, table.first, table.last))
-    if not captures:
-        raise _nothing(lines, foreign, p2p, file)
-    return _Reading(_with_legends(captures, lines), p2p, lines)
+    problem = None if captures else _nothing(lines, foreign, p2p, file)
+    return Reading(_with_legends(captures, lines), p2p, problem)
 
 
 def _is_link_matrix(found: cells.FittedTable) -> bool:
@@ -139,10 +155,10 @@ def _matrix(table: tables.Table, found: cells.FittedTable) -> Matrix:
     )
 
 
-def _without_cut_cell(matrix: Matrix, row: cells.FittedRow, text: str) -> Matrix:
+def _without_cut_cell(matrix: Matrix, row: cells.FittedRow, end: str) -> Matrix:
     """Where the text ends with an NVLink count (`NV1` of `NV18`?), it counts only if the other direction agrees."""
     token, label = row.last, row.row.label
-    if token is None or not token.text.startswith("NV") or not text.endswith(token.text):
+    if token is None or not token.text.startswith("NV") or not end.endswith(token.text):
         return matrix
     column = next(reversed(row.cells), None)
     mirrored = matrix.cells.get(column or "", {}).get(label)
@@ -212,67 +228,87 @@ def _nothing(
                 line=line.number,
                 hint=f"The text may have been cut. {HINT}",
             )
-    return InputError("this text has no GPU topology matrix", file=file, line=1, hint=HINT)
+    return Unrecognised("this text has no GPU topology matrix", file=file, line=1, hint=HINT)
 
 
-def to_snapshot(matrices: Sequence[Matrix], text: str, file: str) -> Snapshot:
-    """A snapshot of the machine of the first matrix.
+def parts(reading: Reading, file: str) -> list[Part]:
+    """The first matrix with what belongs to it, and one part for each peer-to-peer table of that machine."""
+    found = [_matrix_part(reading, file)] if reading.captures else []
+    end = reading.captures[1].first.position if len(reading.captures) > 1 else None
+    indices = {int(label[3:]) for label in reading.captures[0].matrix.gpus} if reading.captures else None
+    for table in reading.p2p:
+        strange = indices is not None and not all(a in indices and b in indices for a, b in table.cells)
+        if not strange and (end is None or table.first.position < end):
+            found.append(_p2p_part(table, file))
+    return found
 
-    GPU names, link states and peer-to-peer tables in the same text are taken when they can only belong to that machine.
+
+def one_machine(matrices: Sequence[Matrix]) -> bool:
+    """All matrices are of one machine: those of `topo -mp` print PCIe classes where `topo -m` printed NVLinks.
+
+    The same matrix again may be that of another node of the same make.
     """
-    reading = _read(text, file)
     first = matrices[0]
-    blocks = nvidia_smi_text.gpu_blocks(reading.lines) if len(matrices) == 1 else []
-    p2p, notes = _p2p(reading, first)
+    for matrix in matrices[1:]:
+        changes = [
+            (first.cells.get(row, {}).get(column, text), text)
+            for row, cells in matrix.cells.items()
+            for column, text in cells.items()
+        ]
+        changes = [(before, after) for before, after in changes if before != after]
+        if matrix.gpus != first.gpus or not changes:
+            return False
+        if not all(before.startswith("NV") and not after.startswith("NV") for before, after in changes):
+            return False
+    return True
+
+
+def _matrix_part(reading: Reading, file: str) -> Part:
+    first = reading.captures[0].matrix
+    notes = []
     if first.damaged:
         cell = first.damaged[0]
         notes.append(f"{len(first.damaged)} damaged cells, the first in line {cell.line}, row {cell.row}")
-    if missing := [name for name in first.gpus if name not in first.cells and len(first.gpus) > 1]:
+    missing = [name for name in first.gpus if name not in first.cells and len(first.gpus) > 1]
+    if missing:
         notes.append(f"the rows of {', '.join(missing)} are missing: the text was cut")
-    if len(matrices) > 1:
-        notes.append(f"the text holds {len(matrices)} matrices; the first one is analysed")
-    return Snapshot(
-        origin="matrix",
-        sources=[Source(name="paste", status="partial" if notes else "ok", reason="; ".join(notes) or None)],
-        gpus=_gpus(first, {block.index: block for block in blocks}),
-        p2p=p2p,
+    if len(reading.captures) > 1:
+        notes.append(f"the text holds {len(reading.captures)} matrices; the first one is analysed")
+    snapshot = Snapshot(
+        sources=[source(NAME, notes)],
+        gpus=_gpus(first),
         nics=[Nic(name=first.nic_legend.get(name, name), rdma=True) for name in first.nics] or None,
-        matrices=list(matrices),
-        raw=[RawText(source="nvidia-smi topo -m", text=text)],
+        matrices=reading.matrices,
     )
+    indices = [int(label[3:]) for label in first.gpus]
+    whole = not missing and indices == list(range(len(indices)))
+    return Part(snapshot, file, count=len(indices) if whole else None)
 
 
-def _gpus(matrix: Matrix, blocks: dict[int, nvidia_smi_text.GpuBlock]) -> list[Gpu]:
+def _gpus(matrix: Matrix) -> list[Gpu]:
     gpus = []
     for label in matrix.gpus:
-        index = int(label[3:])
-        block = blocks.get(index)
         affinity_text = matrix.cpu_affinity.get(label)
         gpus.append(
             Gpu(
-                index=index,
-                name=block.name if block else None,
+                index=int(label[3:]),
                 cpu_affinity=affinity_text if affinity_text != "N/A" else None,
                 numa_node=whole(matrix.numa_affinity.get(label)),
                 memory_numa_node=whole(matrix.gpu_numa_id.get(label)),
-                nvlinks=list(block.links) if block and block.links is not None else None,
             )
         )
     return gpus
 
 
-def _p2p(reading: _Reading, first: Matrix) -> tuple[list[P2p] | None, list[str]]:
-    """The peer-to-peer tables of the first machine, and what had to be left out."""
-    end = reading.captures[1].first.position if len(reading.captures) > 1 else len(reading.lines)
-    indices = {int(label[3:]) for label in first.gpus}
-    facts: dict[tuple[int, int], dict[str, str]] = {}
+def _p2p_part(table: nvidia_smi_text.P2pTable, file: str) -> Part:
     notes = []
-    for table in reading.p2p:
-        if table.first.position >= end or not all(a in indices and b in indices for a, b in table.cells):
-            continue
-        if not table.kinds:
-            notes.append(f"the peer-to-peer table in line {table.first.number} does not say which capability it shows")
-        for kind in table.kinds:
-            for pair, status in table.cells.items():
-                facts.setdefault(pair, {})[kind] = status
-    return [P2p(a=a, b=b, **kinds) for (a, b), kinds in sorted(facts.items())] or None, notes
+    kinds = table.kinds
+    if not kinds and (kinds := nvidia_smi_text.kinds_by_name(file)):
+        notes.append("that it is about this capability only the name of its file says")
+    letters = "".join(kind[0] for kind in kinds)
+    if not kinds:
+        notes.append(f"the peer-to-peer table in line {table.first.number} does not say which capability it shows")
+    facts = [P2p(a=a, b=b, **dict.fromkeys(kinds, status)) for (a, b), status in sorted(table.cells.items())]
+    name = f"nvidia-smi topo -p2p {letters}".rstrip()
+    gpus = [Gpu(index=index) for index in sorted({index for pair in table.cells for index in pair})]
+    return Part(Snapshot(sources=[source(name, notes)], gpus=gpus, p2p=facts if kinds else None), file)

@@ -22,6 +22,7 @@ from topoadvisor.topology.model import Topology
 _ORIGINS = {
     "live": "read on the machine",
     "matrix": "pasted matrix",
+    "text": "pasted text",
     "nccl-topology-xml": "NCCL topology dump",
     "hwloc-xml": "hwloc XML",
 }

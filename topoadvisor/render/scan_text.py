@@ -24,7 +24,7 @@ def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bo
     page.paragraph(advice.node.interconnect, rest="  ")
     page.paragraph(advice.node.host, rest="  ")
     for source in advice.sources:
-        if source.name == "paste" and source.status != "ok":
+        if source.name == "nvidia-smi topo -m" and source.status == "partial":
             mark = page.paint("!", _COLORS["warning"])
             page.paragraph(f"The text was read in part: {source.reason}", first=f"{mark} ", rest="  ")
     if matrix is not None:

@@ -68,7 +68,7 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     """
     sources = Sources(snapshot)
     assumed = Assumed(snapshot.assumptions)
-    node = Scope(assumed.of("node"))
+    node = Scope(assumed.of("node"), sources.said())
     facts_node.gather(node, snapshot, sources)
     gpus = facts_gpus.gather(snapshot, topology, sources, assumed)
     facts_gpus.summarise(node, gpus, sources.origin(*NVML))

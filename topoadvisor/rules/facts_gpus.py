@@ -24,7 +24,7 @@ def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: As
     devices = {device.address: device for device in snapshot.pci or []}
     scopes: dict[int, Scope] = {}
     for gpu in snapshot.gpus:
-        scope = Scope(assumed.of("gpu", f"gpu:{gpu.index}"))
+        scope = Scope(assumed.of("gpu", f"gpu:{gpu.index}"), sources.said(f"gpu:{gpu.index}"))
         device = devices.get(gpu.address or "")
         _identity(scope, gpu, sources)
         _memory(scope, gpu, sources)

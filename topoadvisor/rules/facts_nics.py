@@ -51,7 +51,7 @@ def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: As
     scopes: dict[str, Scope] = {}
     labels = {name: label for matrix in snapshot.matrices for label, name in matrix.nic_legend.items()}
     for nic in snapshot.nics or []:
-        scope = Scope(assumed.of("nic", f"nic:{nic.name}"))
+        scope = Scope(assumed.of("nic", f"nic:{nic.name}"), sources.said(f"nic:{nic.name}"))
         _device(scope, nic, sources)
         scope.put("nic.label", Known(labels.get(nic.name, nic.name), "derived"))
         _nearest(scope, nic, topology)

@@ -54,7 +54,7 @@ def gather(
     scopes: dict[Key, Scope] = {}
     for place, a in enumerate(indexes):
         for b in indexes[place + 1 :]:
-            scope = Scope(assumed.of("pair", f"gpu:{a}-gpu:{b}"))
+            scope = Scope(assumed.of("pair", f"gpu:{a}-gpu:{b}"), sources.said(f"gpu:{a}>gpu:{b}"))
             pair = _pair(topology, f"gpu:{a}", f"gpu:{b}")
             _wires(scope, pair, gpus[a], gpus[b], node)
             _nccl_path(scope, bool(relays.get(f"gpu:{a}", set()) & relays.get(f"gpu:{b}", set())))

@@ -29,9 +29,10 @@ Fact = Known | Unknown
 ASSUMED: Final = "assumed"
 DERIVED: Final = "derived"
 FROM_ASSUMED: Final = "derived from assumed facts"
+_NOT_READ: Final = (ASSUMED, DERIVED, FROM_ASSUMED, "catalogue")
 
 NVML: Final = ("nvml",)
-PCI: Final = ("sysfs",)
+PCI: Final = ("sysfs", "lspci -vv", "lspci -tv", "lspci -nn", "lspci")
 NUMA: Final = ("sysfs numa", "sysfs")
 NETWORK: Final = ("sysfs network", "sysfs")
 IOMMU: Final = ("sysfs iommu", "sysfs")
@@ -44,9 +45,42 @@ SETTINGS: Final = ("environment", "nccl.conf")
 _NAMES: Final = {"nvml": "NVML", "dmi": "DMI", "nccl": "search for NCCL"}
 _FOREIGN: Final = {
     "matrix": "a pasted matrix",
+    "text": "the given text",
     "nccl-topology-xml": "an NCCL topology XML",
     "hwloc-xml": "an hwloc XML",
 }
+
+
+_SAID: Final = {
+    **{
+        f"gpu.{name}": f".{name}"
+        for name in ("name", "address", "compute_capability", "memory_bytes", "bar1_bytes", "numa_node", "mig")
+    },
+    **{f"gpu.{name}": f".{name}" for name in ("virtualization", "c2c_gbps", "fabric.state", "fabric.status")},
+    **{f"gpu.pcie.{name}": f".pcie.{name}" for name in ("current_gen", "max_gen", "device_max_gen", "current_width")},
+    "gpu.pcie.max_width": ".pcie.max_width",
+    "gpu.pcie.idle": ".performance_state",
+    "gpu.nvlinks.total": ".nvlinks",
+    "gpu.nvlinks.active": "/link:0.active",
+    "gpu.nvlinks.inactive": "/link:0.active",
+    **{f"pair.p2p.{name}": f".{name}" for name in ("read", "write", "nvlink")},
+    **{f"nic.{name}": ".ports" for name in ("state", "link_layer", "rate_gbit")},
+    "driver.version": "driver.version",
+    "driver.flavour": "driver.flavour",
+    "driver.patched_p2p": "driver.banner",
+    "cuda.version": "driver.cuda",
+    **{f"cpu.{name}": f"host.cpu.{name}" for name in ("vendor", "architecture", "model_name", "family", "model")},
+    "cpu.sockets": "host.cpu.sockets",
+    "numa.count": "host.numa_nodes",
+    "vm.hypervisor": "host.hypervisor",
+    "vm.guest": "gpu:0.virtualization",
+    "fabric.completed": "gpu:0.fabric.state",
+    "nvlink.any": "gpu:0.nvlinks",
+    "nvlink.hidden_switch": "gpu:0/link:0.remote_hidden",
+    "kernel.version": "host.kernel",
+    "kernel.command_line": "host.command_line",
+}
+"""Fact → where `Snapshot.origins` says who said it; below the subject of the fact when it begins with a sign."""
 
 
 def spell(value: Any, name: str = "") -> str:
@@ -114,6 +148,7 @@ class Sources:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._sources = {source.name: source for source in snapshot.sources}
+        self._origins = snapshot.origins
         self._foreign = _FOREIGN.get(snapshot.origin)
         self._fallback = next((source.name for source in snapshot.sources if _answered(source)), snapshot.origin)
 
@@ -122,6 +157,21 @@ class Sources:
         return next(
             (name for name in names if name in self._sources and _answered(self._sources[name])), self._fallback
         )
+
+    def said(self, subject: str = "") -> dict[str, str]:
+        """Fact → the source that said it, for one subject of a snapshot that was put together from several texts."""
+        if not self._origins:
+            return {}
+        found = {}
+        for fact, key in _SAID.items():
+            if key[0] in "./":
+                lists = f"{subject}.nvlinks" if key[0] == "/" else ""
+                origin = self._origins.get(f"{subject}{key}") or self._origins.get(lists)
+            else:
+                origin = self._origins.get(key)
+            if origin is not None:
+                found[fact] = origin
+        return found
 
     def why(self, *names: str, call: str = "", subject: str | None = None) -> str:
         """Why something that these sources could have said is not known, in the source's own words.
@@ -159,14 +209,17 @@ def _label(name: str) -> str:
 class Scope:
     """The facts of one subject while they are gathered. What the user assumed wins over what was read."""
 
-    def __init__(self, assumed: Mapping[str, Any]) -> None:
+    def __init__(self, assumed: Mapping[str, Any], said: Mapping[str, str] | None = None) -> None:
         self.facts: dict[str, Fact] = {}
         self._assumed = assumed
+        self._said = said or {}
 
     def put(self, name: str, fact: Fact) -> Fact:
         """Record a fact unless the user assumed it; returns the fact that counts."""
         if name in self._assumed:
             fact = Known(self._assumed[name], ASSUMED)
+        elif name in self._said and isinstance(fact, Known) and fact.origin not in _NOT_READ:
+            fact = fact if fact.origin.startswith("inferred") else Known(fact.value, self._said[name])
         self.facts[name] = fact
         return fact
 

@@ -13,6 +13,7 @@ from topoadvisor.topology.links import PCIE_ORDER, LinkClass
 
 DUMP = "nccl-topology-xml"
 HWLOC = "hwloc-xml"
+TEXTS = ("matrix", "text")
 
 _ANCESTORS = {"X": LinkClass.PIX} | {str(link_class): link_class for link_class in PCIE_ORDER}
 """NVML's levels; one board with two GPUs has a switch between them."""
@@ -30,17 +31,21 @@ class Inputs:
     ancestors: Mapping[tuple[str, str], LinkClass]
     """GPU pair → NVML's nearest common ancestor."""
     has_tree: bool
-    """There is a list of PCI functions, and GPUs are in it."""
+    """There is a tree of PCI functions, and GPUs are in it."""
     dump: bool
     """That list, and the NVLinks, are NCCL's."""
     notes: tuple[str, ...]
 
     @property
     def tree_origin(self) -> str:
+        if self.snapshot.origin in TEXTS:
+            return "lspci"
         return self.snapshot.origin if self.snapshot.origin in (DUMP, HWLOC) else "sysfs"
 
     @property
     def link_origin(self) -> str:
+        if self.snapshot.origin in TEXTS:
+            return "nvidia-smi nvlink"
         return self.snapshot.origin if self.snapshot.origin in (DUMP, HWLOC) else "nvml"
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -54,7 +59,10 @@ def read(snapshot: Snapshot) -> Inputs:
     nics = _nics(snapshot.nics or ())
     printed = matrix.read(snapshot.matrices, {nic.name: node for node, nic in reversed(nics.items())})
     gpus = _gpus(snapshot.gpus, printed.devices, notes)
-    listed = {device.address for device in snapshot.pci or ()}
+    dump = snapshot.origin == DUMP
+    # A plain list of functions does not say what is above them; NCCL's says it by leaving it out.
+    placed = (device for device in snapshot.pci or () if dump or device.parent is not None or device.root is not None)
+    listed = {device.address for device in placed}
     has_tree = any(gpu.address in listed for gpu in gpus.values())
     if not has_tree:
         nics = nics | {node: Nic(name=name, rdma=True) for node, name in printed.nic_names.items() if node not in nics}
@@ -66,7 +74,6 @@ def read(snapshot: Snapshot) -> Inputs:
         if p2p.a < p2p.b and p2p.common_ancestor in _ANCESTORS
     }
     models = {node: bandwidth.model_of(gpu) for node, gpu in gpus.items()}
-    dump = snapshot.origin == DUMP
     return Inputs(snapshot, gpus, nics, models, printed, ancestors, has_tree, dump, tuple(notes))
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import networkx as nx
 
 from topoadvisor.topology import bandwidth, matrix, reconcile
-from topoadvisor.topology.inputs import Inputs
+from topoadvisor.topology.inputs import TEXTS, Inputs
 from topoadvisor.topology.links import LinkClass
 from topoadvisor.topology.model import Disagreement, Pair
 from topoadvisor.topology.nvlink import Wiring
@@ -63,7 +63,11 @@ def derive(
 def _pcie_class(given: Inputs, pair: tuple[str, str], relation: Relation, disagreements: list[Disagreement]) -> Settled:
     said = [("nvml", given.ancestors.get(pair)), (matrix.ORIGIN, given.printed.pcie.get(pair))]
     why = "NVML was asked on the machine itself."
-    if given.has_tree:
+    if given.has_tree and given.snapshot.origin in TEXTS:
+        # Somebody's copy of a list, whose NUMA nodes may be missing: the driver's own word comes first.
+        said.append((given.tree_origin, relation.link_class))
+        why = "The driver printed it on the machine itself."
+    elif given.has_tree:
         said.insert(0, (given.tree_origin, relation.link_class))
         why = "The kernel's list of PCI devices is what NCCL walks."
     values = [(source, str(value) if value is not None else None) for source, value in said]

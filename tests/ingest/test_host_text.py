@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from topoadvisor.ingest import text
+from topoadvisor.snapshot import Cpu, Driver, Host, NumaNode
+
+CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus/other"
+
+LSCPU = """Architecture:            x86_64
+  CPU op-mode(s):        32-bit, 64-bit
+CPU(s):                  64
+  On-line CPU(s) list:   0-63
+Vendor ID:               GenuineIntel
+  Model name:            Intel(R) Xeon(R) Platinum 8480+
+    CPU family:          6
+    Model:               143
+    Socket(s):           2
+    Flags:               fpu vme de {flags}
+NUMA:
+  NUMA node(s):          2
+  NUMA node0 CPU(s):     0-31
+  NUMA node1 CPU(s):     32-63
+"""
+NUMACTL = """available: 2 nodes (0-1)
+node 0 cpus: 0 1 2 3 8
+node 0 size: 128 MB
+node 0 free: 100 MB
+node 1 cpus:
+node 1 size: 256 MB
+node distances:
+node   0   1
+  0:  10  21
+  1:  21  10
+"""
+
+
+def host(body: str) -> Host:
+    return text.read(body, "host.txt").host
+
+
+@pytest.mark.parametrize(("flags", "hypervisor"), [("hypervisor", "unknown"), ("vmx", "none")])
+def test_lscpu(flags: str, hypervisor: str) -> None:
+    assert host(LSCPU.format(flags=flags)) == Host(
+        cpu=Cpu(
+            architecture="x86_64",
+            vendor="Intel",
+            model_name="Intel(R) Xeon(R) Platinum 8480+",
+            family=6,
+            model=143,
+            sockets=2,
+            online="0-63",
+        ),
+        numa_nodes=[NumaNode(id=0, cpus="0-31"), NumaNode(id=1, cpus="32-63")],
+        hypervisor=hypervisor,
+    )
+
+
+def test_the_vendor_of_the_hypervisor() -> None:
+    assert host(LSCPU.format(flags="hypervisor") + "Hypervisor vendor:  KVM\n").hypervisor == "KVM"
+
+
+def test_numactl() -> None:
+    assert host("$ numactl -H\n" + NUMACTL).numa_nodes == [
+        NumaNode(id=0, cpus="0-3,8", memory_bytes=128 << 20, distances=[10, 21]),
+        NumaNode(id=1, cpus="", memory_bytes=256 << 20, distances=[21, 10]),
+    ]
+
+
+def test_single_lines_of_a_bug_report() -> None:
+    snapshot = text.read(
+        "uname: Linux node-a 6.8.0-51-generic #52-Ubuntu SMP x86_64 GNU/Linux\n\n"
+        "*** /proc/cmdline\nBOOT_IMAGE=/boot/vmlinuz ro iommu=pt\n"
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (a@b)\n",
+        "report.log",
+    )
+    assert (snapshot.host.hostname, snapshot.host.kernel) == ("node-a", "6.8.0-51-generic")
+    assert snapshot.host.command_line == "BOOT_IMAGE=/boot/vmlinuz ro iommu=pt"
+    assert snapshot.driver == Driver(
+        version="580.65.06",
+        flavour="open",
+        banner="NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (a@b)",
+    )
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not here")
+def test_corpus() -> None:
+    found = host((CORPUS / "host_lscpu_numa_cmdline_rtxpro6000.txt").read_text(encoding="utf-8"))
+    assert found.cpu == Cpu(
+        architecture="x86_64",
+        vendor="AMD",
+        model_name="AMD EPYC 9575F 64-Core Processor",
+        family=26,
+        model=2,
+        sockets=2,
+        online="0-238,240-255",
+    )
+    assert [(node.cpus, node.distances) for node in found.numa_nodes or []] == [
+        ("0-63,128-191", [10, 32]),
+        ("64-127,192-238,240-255", [32, 10]),
+    ]
+    assert found.hypervisor == "none"
+    assert "iommu=off" in (found.command_line or "")

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import io
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from topoadvisor import files
+from topoadvisor.errors import InputError
+from topoadvisor.ingest import detect, joining, text
+from topoadvisor.rules import facts
+from topoadvisor.rules.scope import Known
+from topoadvisor.snapshot import CallError, Gpu, NvLink, Snapshot, Source, decode, encode
+from topoadvisor.topology import graph
+
+UUIDS = [f"GPU-00000000-0000-4000-8000-00000000000{number}" for number in range(9)]
+MATRIX = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-31\t0\nGPU1\tNV2\t X \t0-31\t0\n\n"
+P2P = "$ nvidia-smi topo -p2p r\n \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n\n"
+
+
+def listing(*uuids: str, name: str = "NVIDIA A100-SXM4-80GB") -> str:
+    return "".join(f"GPU {index}: {name} (UUID: {uuid})\n" for index, uuid in enumerate(uuids))
+
+
+def query(*gpus: tuple[str, str], attached: int | None = None, gen: int = 4) -> str:
+    body = (
+        "==============NVSMI LOG==============\n\nDriver Version : 550.54.15\n"
+        f"Attached GPUs : {len(gpus) if attached is None else attached}\n"
+    )
+    for bus, uuid in gpus:
+        body += (
+            f"GPU 00000000:{bus}:00.0\n    Product Name : NVIDIA A100-SXM4-80GB\n    GPU UUID : {uuid}\n    PCI\n"
+            f"        GPU Link Info\n            PCIe Generation\n                Max : {gen}\n"
+        )
+    return body
+
+
+def blocks(*buses: str) -> str:
+    return "".join(
+        f"{bus}:00.0 3D controller [0302]: NVIDIA Corporation GA100 [A100 SXM4 80GB] [10de:20b2] (rev a1)\n"
+        f"\tNUMA node: 1\n\tKernel driver in use: nvidia\n\n"
+        for bus in buses
+    )
+
+
+def read(*bodies: str, folder: Path) -> Snapshot:
+    """Each body as a file of its own, read together."""
+    names = []
+    for number, body in enumerate(bodies):
+        path = folder / f"{number}.txt"
+        path.write_text(body, encoding="utf-8")
+        names.append(str(path))
+    return detect.read(names, stdin=io.BytesIO())
+
+
+def test_the_parts_of_one_text_are_one_machine() -> None:
+    body = MATRIX + P2P + listing(*UUIDS[:2]) + "\n" + query(("1b", UUIDS[0]), ("43", UUIDS[1])) + blocks("1b", "43")
+    snapshot = text.read(body, "all.txt")
+    first, second = snapshot.gpus
+    assert (first.name, first.address, first.uuid, first.numa_node) == (
+        "NVIDIA A100-SXM4-80GB",
+        "0000:1b:00.0",
+        UUIDS[0],
+        0,
+    )
+    assert (second.index, second.address) == (1, "0000:43:00.0")
+    assert [source.name for source in snapshot.sources] == [
+        "nvidia-smi topo -m",
+        "nvidia-smi topo -p2p r",
+        "nvidia-smi -L",
+        "nvidia-smi -q",
+        "lspci -vv",
+    ]
+    assert snapshot.origin == "text"
+    assert graph.build(snapshot).pair("gpu:0", "gpu:1").link_class == "NV2"
+
+
+def test_it_does_not_matter_whether_the_parts_are_one_file_or_several(tmp_path: Path) -> None:
+    bodies = [MATRIX, P2P, listing(*UUIDS[:2]), query(("1b", UUIDS[0]), ("43", UUIDS[1])), blocks("1b", "43")]
+    one = text.read("\n".join(bodies), "all.txt")
+    several = read(*bodies, folder=tmp_path)
+    without = {"raw": [], "matrices": []}
+    assert msgspec.structs.replace(one, **without) == msgspec.structs.replace(several, **without)
+
+
+def test_every_value_knows_who_said_it(tmp_path: Path) -> None:
+    snapshot = read(MATRIX, listing(*UUIDS[:2]), query(("1b", UUIDS[0]), ("43", UUIDS[1])), folder=tmp_path)
+    assert snapshot.origins["gpu:0.name"] == "nvidia-smi -L"
+    assert snapshot.origins["gpu:0.cpu_affinity"] == "nvidia-smi topo -m"
+    assert snapshot.origins["gpu:1.pcie.max_gen"] == "nvidia-smi -q"
+    base = facts.gather(snapshot, graph.build(snapshot))
+    gpu = base.subjects["gpu"][0]
+    told = {name: fact.origin for name, fact in gpu.facts.items() if isinstance(fact, Known)}
+    assert told["gpu.name"] == "nvidia-smi -L"
+    assert told["gpu.pcie.max_gen"] == "nvidia-smi -q"
+    assert told["gpu.numa_node"] == "nvidia-smi topo -m"
+    assert told["gpu.architecture"] == "catalogue"
+    version = base.node["driver.version"]
+    assert isinstance(version, Known)
+    assert version.origin == "nvidia-smi -q"
+
+
+def test_where_two_parts_disagree_both_stay_and_the_first_counts(tmp_path: Path) -> None:
+    snapshot = read(
+        query(("1b", UUIDS[0]), ("43", UUIDS[1]), gen=4),
+        query(("1b", UUIDS[0]), ("43", UUIDS[1]), gen=5).replace("550.54.15", "560.1"),
+        folder=tmp_path,
+    )
+    first, second = snapshot.sources
+    assert (first.status, second.status) == ("ok", "partial")
+    assert second.errors[0] == CallError(
+        call="pcie.max_gen",
+        error="is 5 here and 4 in nvidia-smi -q, which is believed because it was read first",
+        subject="gpu:0",
+    )
+    assert second.reason is not None
+    assert second.reason.startswith("gpu:0 pcie.max_gen is 5 here and 4 in nvidia-smi -q")
+    assert second.reason.endswith(", and 2 more")
+    assert [gpu.pcie.max_gen for gpu in snapshot.gpus if gpu.pcie] == [4, 4]
+    assert snapshot.driver.version == "550.54.15"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (listing(*UUIDS[:2]), listing(UUIDS[0], UUIDS[5]), f"GPU1 has the UUID {UUIDS[5]} here and {UUIDS[1]} there"),
+        (
+            query(("1b", UUIDS[0])),
+            query(("43", UUIDS[0])).replace(UUIDS[0], "N/A"),
+            "GPU0 has the PCI address 0000:43:00.0 here and 0000:1b:00.0 there",
+        ),
+        (MATRIX, query(*[(f"{bus}0", UUIDS[bus]) for bus in range(4)]), "it has 4 GPUs here and 2 GPUs there"),
+        (MATRIX, listing(*UUIDS[:3]), "it has a GPU2 here and 2 GPUs there"),
+        (listing(*UUIDS[:3]), MATRIX, "it has 2 GPUs here and a GPU2 there"),
+        (
+            "uname: Linux node-a 6.8.0-1 #1 SMP\n" + listing(UUIDS[0]),
+            "uname: Linux node-b 6.8.0-1 #1 SMP\n" + listing(UUIDS[0]),
+            "the host is node-b here and node-a there",
+        ),
+    ],
+)
+def test_two_machines_in_two_files_are_refused_in_one_sentence(
+    tmp_path: Path, first: str, second: str, words: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        read(first, second, folder=tmp_path)
+    assert error.value.message == f"{tmp_path}/1.txt: this is another machine than that of {tmp_path}/0.txt: {words}"
+
+
+def test_trees_of_two_machines_are_refused(tmp_path: Path) -> None:
+    tree = "-[0000:00]---01.0-[1b]----00.0  NVIDIA Corporation GA100 [A100 SXM4 80GB] [10de:20b2]\n"
+    with pytest.raises(InputError, match=r"another machine than that of .*0\.txt: its tree has 1 GPU here"):
+        read(tree, tree.replace("1b", "2b"), folder=tmp_path)
+    assert len(read(tree, tree + "\n", folder=tmp_path).gpus) == 1
+
+
+def test_another_machine_in_the_same_text_is_left_out_and_named() -> None:
+    snapshot = text.read(listing(*UUIDS[:2]) + "\nthe other node\n\n" + listing(*UUIDS[3:5], name="NVIDIA H100"), "a")
+    assert [gpu.uuid for gpu in snapshot.gpus] == UUIDS[:2]
+    assert snapshot.sources[1].reason == (
+        f"left out, for it is about another machine: GPU0 has the UUID {UUIDS[3]} here and {UUIDS[0]} there"
+    )
+
+
+@pytest.mark.parametrize("painted", ["GPU-略-332e-08e4-72fe-略", "GPU-xxxxxxxx", "[redacted]"])
+def test_a_uuid_that_was_painted_over_tells_nothing(painted: str) -> None:
+    snapshot = text.read(listing(UUIDS[0]) + "\n" + query(("1b", painted)), "a")
+    assert snapshot.gpus[0].address == "0000:1b:00.0"
+
+
+def test_a_report_about_one_gpu_finds_its_place_by_uuid() -> None:
+    snapshot = text.read(listing(*UUIDS[:3]) + query(("43", UUIDS[1]), attached=3), "a")
+    assert [gpu.address for gpu in snapshot.gpus] == [None, "0000:43:00.0", None]
+
+
+def test_devices_without_numbers_are_numbered_in_bus_order_where_as_many_are_known() -> None:
+    snapshot = text.read(blocks("c3", "1b") + MATRIX, "a")
+    assert [gpu.address for gpu in snapshot.gpus] == ["0000:1b:00.0", "0000:c3:00.0"]
+    source = snapshot.source("lspci -vv")
+    assert source is not None
+    assert joining.IN_BUS_ORDER in (source.reason or "")
+    assert snapshot.gpus[0].numa_node == 0, "the matrix named it"
+
+
+def test_devices_that_cannot_be_told_apart_are_left_out_and_named() -> None:
+    snapshot = text.read(blocks("1b", "43", "c3") + MATRIX, "a")
+    assert [gpu.address for gpu in snapshot.gpus] == [None, None]
+    source = snapshot.source("lspci -vv")
+    assert source is not None
+    assert "which of the 2 GPUs these are is not known: 0000:1b:00.0, 0000:43:00.0, 0000:c3:00.0" in (
+        source.reason or ""
+    )
+    assert len(snapshot.pci or []) == 3
+
+
+def test_a_gpu_that_the_driver_does_not_see_is_named() -> None:
+    snapshot = text.read(query(("1b", UUIDS[0])) + blocks("1b", "43"), "a")
+    source = snapshot.source("lspci -vv")
+    assert source is not None
+    assert source.reason is not None
+    assert "0000:43:00.0" in source.reason
+    assert [gpu.address for gpu in snapshot.gpus] == ["0000:1b:00.0"]
+
+
+def test_links_join_what_each_listing_says() -> None:
+    heads = [line + "\n" for line in listing(*UUIDS[:2]).splitlines()]
+    body = query(("1b", UUIDS[0]), ("43", UUIDS[1]))
+    body += "".join(head + "\t Link 0: 25 GB/s\n\t Link 1: <inactive>\n" for head in heads)
+    body += heads[0] + "\t Link 0: Remote Device 00000000:43:00.0: Link 0\n"
+    body += heads[1] + "\t Link 0: Remote Device 00000000:1B:00.0: Link 0\n"
+    body += heads[0] + "\t Link 0: CRC Errors: 4\n\t Link 1: CRC Errors: 0\n"
+    snapshot = text.read(body, "a")
+    assert snapshot.gpus[0].nvlinks == [
+        NvLink(link=0, active=True, raw_mbps=25000, remote_type="gpu", remote_address="0000:43:00.0", crc_errors=4),
+        NvLink(link=1, active=False, crc_errors=0),
+    ]
+    pair = graph.build(snapshot).pair("gpu:0", "gpu:1")
+    assert (pair.nvlinks, pair.origin) == (1, "nvidia-smi nvlink")
+
+
+def test_far_ends_alone_say_that_links_are_up_and_that_is_inferred() -> None:
+    heads = [line + "\n" for line in listing(*UUIDS[:2]).splitlines()]
+    body = query(("1b", UUIDS[0]), ("43", UUIDS[1]))
+    body += "".join(head + "\t Link 0: Remote Device 00000000:A1:00.0: Link 4\n" for head in heads)
+    snapshot = text.read(body, "a")
+    assert snapshot.gpus[0].nvlinks == [
+        NvLink(link=0, active=True, remote_type="switch", remote_address="0000:a1:00.0")
+    ]
+    source = snapshot.source("nvidia-smi nvlink -R")
+    assert source is not None
+    assert "up is inferred" in (source.reason or "")
+    assert "NVSwitches is inferred" in (source.reason or "")
+    assert graph.build(snapshot).pair("gpu:0", "gpu:1").through_switch
+
+
+def test_a_snapshot_and_a_text(tmp_path: Path) -> None:
+    captured = Snapshot(
+        sources=[Source(name="nvml", status="ok"), Source(name="sysfs", status="ok")],
+        gpus=[Gpu(index=0, uuid=UUIDS[0]), Gpu(index=1, uuid=UUIDS[1])],
+    )
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(encode(captured))
+    body = tmp_path / "list.txt"
+    body.write_text(listing(*UUIDS[:2]), encoding="utf-8")
+    snapshot = detect.read([str(path), str(body)], stdin=io.BytesIO())
+    assert (snapshot.origin, [gpu.name for gpu in snapshot.gpus]) == ("live", ["NVIDIA A100-SXM4-80GB"] * 2)
+    assert [source.name for source in snapshot.sources] == ["nvml", "sysfs", "nvidia-smi -L"]
+    assert snapshot.origins["gpu:0.name"] == "nvidia-smi -L"
+    body.write_text(listing(*UUIDS[:3]), encoding="utf-8")
+    with pytest.raises(InputError, match="another machine"):
+        detect.read([str(path), str(body)], stdin=io.BytesIO())
+
+
+def test_a_whole_list_of_devices_is_better_than_that_of_nccl(tmp_path: Path) -> None:
+    dump = (
+        '<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x060400"><pci busid="0000:1b:00.0" '
+        'class="0x030200"><gpu dev="0" sm="80"/></pci></pci></cpu></system>'
+    )
+    tree = "-[0000:00]---01.0-[1b]----00.0  NVIDIA Corporation GA100 [A100 SXM4 80GB] [10de:20b2]\n"
+    snapshot = read(dump, tree, folder=tmp_path)
+    assert [device.address for device in snapshot.pci or []] == ["0000:00:01.0", "0000:1b:00.0"]
+    assert (snapshot.gpus[0].compute_capability, snapshot.origin) == ("8.0", "text")
+    assert "not used" in (snapshot.sources[0].reason or "")
+    alone = read(dump, MATRIX.replace("\tGPU1", "").replace("\tNV2", "").split("GPU1")[0], folder=tmp_path)
+    assert (alone.origin, len(alone.pci or [])) == ("nccl-topology-xml", 2)
+
+
+def test_standard_input_can_be_one_of_several_but_only_once(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text(listing(*UUIDS[:2]), encoding="utf-8")
+    snapshot = detect.read(["-", str(path)], stdin=io.BytesIO(MATRIX.encode()))
+    assert len(snapshot.sources) == 2
+    with pytest.raises(InputError, match="given twice"):
+        detect.read(["-", "-"], stdin=io.BytesIO(MATRIX.encode()))
+
+
+def test_a_text_about_the_host_alone_has_no_gpu() -> None:
+    snapshot = text.read("Architecture:  x86_64\nSocket(s):  2\n", "a")
+    assert (snapshot.gpus, snapshot.origin) == ([], "text")
+
+
+FIXTURES = sorted(files.shipped("fixtures").glob("*/snapshot.json"))
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.parent.name)
+def test_the_printed_outputs_of_a_machine_join_its_gpus_as_the_capture_does(path: Path, tmp_path: Path) -> None:
+    captured = decode(path.read_bytes())
+    for raw in captured.raw:
+        (tmp_path / f"{raw.source}.txt").write_text(f"$ {raw.source}\n{raw.text}", encoding="utf-8")
+    printed = detect.read(str(tmp_path), stdin=io.BytesIO())
+    assert all(source.status == "ok" for source in printed.sources)
+    whole, part = graph.build(captured), graph.build(printed)
+    assert part.gpus == whole.gpus
+    for a, b in combinations(whole.gpus, 2):
+        assert part.pair(a, b).link_class == whole.pair(a, b).link_class
+    told = [(pair.a, pair.b, pair.read, pair.write, pair.nvlink, pair.atomics, pair.pci) for pair in printed.p2p or []]
+    known = [
+        (pair.a, pair.b, pair.read, pair.write, pair.nvlink, pair.atomics, pair.pci) for pair in captured.p2p or []
+    ]
+    assert told == known

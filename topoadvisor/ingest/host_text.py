@@ -1,0 +1,113 @@
+"""Texts about the host: `lscpu`, `numactl -H`, the kernel's command line, `uname -a` and the driver's banner."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from topoadvisor.ingest.lines import Line
+from topoadvisor.ingest.part import Part, number, ranges, source
+from topoadvisor.snapshot import Cpu, Driver, Host, NumaNode, Snapshot
+
+LSCPU_LINE: Final = re.compile(r"^\s*Architecture:\s+(?:x86_64|aarch64|ppc64le|i686|riscv64|s390x)\s*$")
+LSCPU_MORE: Final = re.compile(r"^\s*[A-Z][^:]{1,60}:(?:\s|$)")
+NUMACTL_LINE: Final = re.compile(r"^\s*available: [0-9]{1,4} nodes? \(")
+NUMACTL_MORE: Final = re.compile(
+    r"^\s*(?:node [0-9]{1,4} (?:cpus|size|free):|node distances:|node(?:\s+[0-9]{1,4})+\s*$"
+    r"|[0-9]{1,4}:(?:\s+[0-9]{1,4})+)"
+)
+UNAME_LINE: Final = re.compile(
+    r"^\s*(?:uname: )?Linux (?P<host>[A-Za-z0-9][\w.-]{0,62}) (?P<kernel>[0-9]+\.[0-9]+\S{0,60}) #"
+)
+BANNER_LINE: Final = re.compile(r"^\s*NVRM version: (?P<text>NVIDIA UNIX .{5,160})")
+CMDLINE_LINE: Final = re.compile(r"^\s*(?P<text>BOOT_IMAGE=\S.{0,4000})")
+
+_PAIR = re.compile(r"^\s*(?P<key>[^:]{1,60}?):(?P<value>.*)$")
+_NODE_CPUS = re.compile(r"NUMA node(?P<node>[0-9]{1,4}) CPU\(s\)")
+_CPU_LIST = re.compile(r"[0-9]{1,6}(?:[-,][0-9]{1,6}){0,4096}")
+_VENDORS: Final = {
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "HygonGenuine": "Hygon",
+    "CentaurHauls": "Zhaoxin",
+    "ARM": "Arm",
+    "NVIDIA": "NVIDIA",
+    "IBM": "IBM",
+}
+_HYPERVISORS: Final = {"KVM": "KVM", "VMware": "VMware", "Microsoft": "Microsoft", "Xen": "Xen"}
+_VERSION = re.compile(r"\b[0-9]{3,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?\b")
+_NODE = re.compile(r"^\s*node (?P<node>[0-9]{1,4}) (?P<what>cpus|size): ?(?P<value>.*)$")
+_DISTANCES = re.compile(r"^\s*(?P<node>[0-9]{1,4}):(?P<values>(?:\s+[0-9]{1,4})+)\s*$")
+
+
+def lscpu_part(lines: Iterable[Line], file: str) -> Part:
+    """Read one `lscpu`."""
+    told: dict[str, str] = {}
+    for line in lines:
+        if pair := _PAIR.match(line.text):
+            told.setdefault(pair["key"], pair["value"].strip())
+    nodes = []
+    for key, value in told.items():
+        if (node := _NODE_CPUS.fullmatch(key)) and (not value or _CPU_LIST.fullmatch(value)):
+            nodes.append(NumaNode(id=int(node["node"]), cpus=value))
+    vendor = told.get("Vendor ID")
+    online = told.get("On-line CPU(s) list", "")
+    cpu = Cpu(
+        architecture=told.get("Architecture"),
+        vendor=_VENDORS.get(vendor, vendor) if vendor else None,
+        model_name=told.get("Model name") or None,
+        family=number(told.get("CPU family")),
+        model=number(told.get("Model")),
+        sockets=number(told.get("Socket(s)")) or None,
+        online=online if _CPU_LIST.fullmatch(online) else None,
+    )
+    hypervisor = told.get("Hypervisor vendor")
+    if hypervisor is not None:
+        hypervisor = _HYPERVISORS.get(hypervisor, hypervisor)
+    elif cpu.architecture == "x86_64" and (flags := told.get("Flags", "").split()):
+        # On x86 the processor itself says that it is a virtual one.
+        hypervisor = "unknown" if "hypervisor" in flags else "none"
+    host = Host(cpu=cpu, numa_nodes=nodes or None, hypervisor=hypervisor)
+    return Part(Snapshot(sources=[source("lscpu")], host=host), file)
+
+
+def numactl_part(lines: Iterable[Line], file: str) -> Part:
+    """Read one `numactl -H`: CPUs, memory (MB there are MiB) and distances of the NUMA nodes."""
+    nodes: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if told := _NODE.match(line.text):
+            node = nodes.setdefault(int(told["node"]), {})
+            if told["what"] == "cpus":
+                numbers = [int(word) for word in told["value"].split() if re.fullmatch(r"[0-9]{1,6}", word)]
+                node["cpus"] = ranges(numbers)
+            elif size := re.fullmatch(r"([0-9]{1,12}) MB", told["value"].strip()):
+                node["memory_bytes"] = int(size[1]) << 20
+        elif (told := _DISTANCES.match(line.text)) and int(told["node"]) in nodes:
+            nodes[int(told["node"])]["distances"] = [int(word) for word in told["values"].split()]
+    read = [NumaNode(id=id, **node) for id, node in sorted(nodes.items())]
+    return Part(Snapshot(sources=[source("numactl -H")], host=Host(numa_nodes=read or None)), file)
+
+
+def uname_part(lines: Iterable[Line], file: str) -> Part:
+    """Read the line of `uname -a`, as a bug report has it at its head."""
+    match = next(match for line in lines if (match := UNAME_LINE.match(line.text)))
+    return Part(Snapshot(sources=[source("uname -a")], host=Host(hostname=match["host"], kernel=match["kernel"])), file)
+
+
+def banner_part(lines: Iterable[Line], file: str) -> Part:
+    """Read the first line of `/proc/driver/nvidia/version`."""
+    text = next(match["text"].strip() for line in lines if (match := BANNER_LINE.match(line.text)))
+    version = _VERSION.search(text)
+    driver = Driver(
+        version=version.group() if version else None,
+        flavour="open" if "Open Kernel Module" in text else "proprietary",
+        banner=f"NVRM version: {text}",
+    )
+    return Part(Snapshot(sources=[source("/proc/driver/nvidia/version")], driver=driver), file)
+
+
+def command_line_part(lines: Iterable[Line], file: str) -> Part:
+    """Read the kernel's command line, as `/proc/cmdline` shows it."""
+    text = next(match["text"].strip() for line in lines if (match := CMDLINE_LINE.match(line.text)))
+    return Part(Snapshot(sources=[source("/proc/cmdline")], host=Host(command_line=text)), file)

@@ -1,0 +1,377 @@
+"""Long texts, compressed ones, archives and directories: read block by block, keeping only what can belong to a part.
+
+Memory stays bounded whatever the size. Nothing is ever unpacked to disk, and no link, device or name inside an archive
+is followed: a name there only serves to say where something was found.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from topoadvisor.errors import InputError, Unrecognised
+from topoadvisor.ingest import lines as line_reader
+from topoadvisor.ingest import split, text
+from topoadvisor.ingest.lines import Line
+from topoadvisor.ingest.part import Part
+from topoadvisor.snapshot import RawText, Snapshot, Source
+
+WHOLE: Final = 2 << 20
+"""Bytes up to which a text is read as a whole, with every way to find a damaged table."""
+MAX_DOCUMENT: Final = 64 << 20
+"""Bytes of a document that has to be read as a whole whatever its length, such as a snapshot."""
+MAX_UNPACKED: Final = 1 << 30
+"""Bytes read of one SOURCE, after decompression."""
+MAX_FILES: Final = 10_000
+_MAX_DEPTH: Final = 8
+_PLAIN, _MEMBER = 0, 2
+"""How deep a document lies: a file, and a file in a tar; each may be packed with gzip, which is one deeper."""
+_BLOCK: Final = 1 << 16
+_GZIP: Final = b"\x1f\x8b"
+_WHOLE_ONLY: Final = (b"\xff\xfe", b"\xfe\xff")
+"""UTF-16, whose lines are not found by their bytes."""
+_TAR: Final = slice(257, 262)
+_TAR_BLOCK: Final = 512
+_HINT: Final = "Give the parts that matter: `nvidia-smi topo -m`, `nvidia-smi -q`, `lspci -tv`."
+
+_CELL = r"(?:X|NV[0-9]{1,3}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
+_DEVICE = r"(?:GPU|NIC|NVMe)[0-9]{1,4}"
+_TABLE_LINE = re.compile(
+    rf"\b{_DEVICE}[ \t]{{1,12}}{_DEVICE}\b"
+    rf"|\b(?:{_DEVICE}|mlx[0-9]{{1,2}}_\w{{1,16}})[ \t]{{1,12}}{_CELL}\b"
+    rf"|\bGPU0[ \t]{{1,40}}CPU Affinity|\bNIC[0-9]{{1,4}}[ \t]{{0,8}}[:=]"
+)
+_DEVICES = re.compile(r"(?:GPU|NIC|NVMe)[0-9]|mlx[0-9]{1,2}_")
+_SIGNS: Final = tuple(sign.encode() for sign in (*split.SIGNS, "NIC", "NVMe", "mlx"))
+"""One of these stands in every line that a part or a table can begin with: quick to look for in whole blocks."""
+_BEFORE, _AFTER = 3, 12
+"""Lines kept around those of a table: the command above, elided rows, the legend below."""
+_CONTEXT: Final = 2000
+"""Bytes in which the lines before are looked for."""
+_GAP: Final = 24
+"""Empty lines that stand for what was left out, so that two tables stay two."""
+
+
+class Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+Whole = Callable[[bytes, str], list[Part]]
+"""Reads a short document of any kind."""
+Check = Callable[[bytes, str], None]
+"""Refuses what is no text by its first bytes."""
+
+
+class _TooMuch(InputError):
+    """A limit of the whole SOURCE, never of one file in it."""
+
+
+@dataclass
+class _Source:
+    """Counts what is read of one SOURCE, and refuses to go on beyond the limit."""
+
+    file: str
+    whole: Whole
+    check: Check
+    read: int = 0
+    files: int = 0
+
+    def count(self, size: int) -> None:
+        self.read += size
+        if self.read > MAX_UNPACKED:
+            raise _TooMuch(
+                f"this holds more than {MAX_UNPACKED >> 20} MiB once it is unpacked", file=self.file, hint=_HINT
+            )
+
+    def count_file(self) -> None:
+        self.files += 1
+        if self.files > MAX_FILES:
+            raise _TooMuch(f"there are more than {MAX_FILES} files here", file=self.file, hint=_HINT)
+
+
+class _Joined:
+    """A stream with the bytes in front that were read of it already."""
+
+    def __init__(self, head: bytes, rest: Stream, limit: int | None = None) -> None:
+        self._head, self._rest, self._left = head, rest, limit
+
+    def read(self, size: int, /) -> bytes:
+        if self._left is not None:
+            size = min(size, self._left)
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+        else:
+            data = self._rest.read(size)
+        if self._left is not None:
+            self._left -= len(data)
+        return data
+
+
+class _Counted:
+    """A file whose bytes count towards the limit."""
+
+    def __init__(self, stream: Stream, source: _Source) -> None:
+        self._stream, self._source = stream, source
+
+    def read(self, size: int, /) -> bytes:
+        data = self._stream.read(size)
+        self._source.count(len(data))
+        return data
+
+
+class _Unzipped:
+    """What a gzip stream holds; damage ends it early and is kept in `damage`."""
+
+    def __init__(self, packed: Stream, source: _Source) -> None:
+        self._file = gzip.GzipFile(fileobj=packed, mode="rb")  # type: ignore[call-overload]  # only read is called
+        self._source = source
+        self.damage: str | None = None
+
+    def read(self, size: int, /) -> bytes:
+        if self.damage is not None:
+            return b""
+        try:
+            # read1: what came before the damage is not lost with it.
+            data: bytes = self._file.read1(size)
+        except EOFError:
+            self.damage = "the gzip data ends too early"
+        except (OSError, zlib.error):
+            self.damage = "the gzip data is damaged"
+        else:
+            self._source.count(len(data))
+            return data
+        return b""
+
+
+def parts(stream: Stream, file: str, whole: Whole, check: Check) -> list[Part]:
+    """The parts of a document: a text of any length, packed with gzip or not, or a tar of such texts.
+
+    Raises InputError with one sentence when there is nothing to read, or more than `MAX_UNPACKED`.
+    """
+    source = _Source(file, whole, check)
+    return _document(_Counted(stream, source), file, source, depth=_PLAIN)
+
+
+def _read_full(stream: Stream, size: int) -> bytes:
+    pieces: list[bytes] = []
+    while size > 0 and (data := stream.read(size)):
+        pieces.append(data)
+        size -= len(data)
+    return b"".join(pieces)
+
+
+def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list[Part]:
+    head = _read_full(stream, WHOLE + 1)
+    if head.startswith(_GZIP):
+        if depth not in (_PLAIN, _MEMBER):
+            raise Unrecognised("this is gzip data inside gzip data", file=file, hint=_HINT)
+        unzipped = _Unzipped(_Joined(head, stream), source)
+        try:
+            found = _document(unzipped, file, source, depth=depth + 1)
+        except Unrecognised as error:
+            if unzipped.damage is None:
+                raise
+            raise InputError(unzipped.damage, file=file, hint="Copy the file again.") from error
+        damage = unzipped.damage
+        return found if damage is None else [part.noted(reason=damage) for part in found]
+    if head[_TAR] == b"ustar" and depth < _MEMBER:
+        return _gather(_tar_members(_Joined(head, stream), file), source)
+    if len(head) <= WHOLE:
+        return source.whole(head, file)
+    source.check(head, file)
+    if head.startswith(_WHOLE_ONLY) or head.lstrip()[:1] in (b"{", b"<"):
+        return source.whole(head + _read_full(stream, MAX_DOCUMENT), file)
+    return _long_text(_Joined(head, stream), file)
+
+
+def _gather(documents: Iterator[tuple[str, Stream, int]], source: _Source) -> list[Part]:
+    """The parts of several files; those of no kind that can be read are passed over."""
+    found: list[Part] = []
+    failed: list[Part] = []
+    problem: InputError | None = None
+    for name, stream, depth in documents:
+        source.count_file()
+        try:
+            found += _document(stream, name, source, depth=depth)
+        except _TooMuch:
+            raise
+        except Unrecognised:
+            continue
+        except InputError as error:
+            problem = problem or error
+            status = Source(name=Path(name).name, status="failed", reason=error.message)
+            failed.append(Part(Snapshot(sources=[status]), name))
+    if found:
+        return [*found, *failed]
+    if problem is not None:
+        raise problem
+    raise InputError(
+        f"none of the {source.files} files in it can be read" if source.files else "there is no file in it",
+        file=source.file,
+        hint=_HINT,
+    )
+
+
+def directory(path: Path, whole: Whole, check: Check) -> list[Part]:
+    """The parts of all files below a directory, in the order of their names. Links are not followed."""
+    source = _Source(str(path), whole, check)
+    return _gather(_files(path, source, 0), source)
+
+
+def _files(folder: Path, source: _Source, depth: int) -> Iterator[tuple[str, Stream, int]]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        if depth == 0:
+            raise
+        return
+    for entry in entries:
+        path = Path(entry.path)
+        if entry.is_dir(follow_symlinks=False) and depth < _MAX_DEPTH:
+            yield from _files(path, source, depth + 1)
+        elif entry.is_file(follow_symlinks=False):
+            try:
+                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                continue
+            with os.fdopen(handle, "rb") as stream:
+                if stat.S_ISREG(os.fstat(handle).st_mode):
+                    yield str(path), _Counted(stream, source), _PLAIN
+
+
+def _tar_members(stream: Stream, file: str) -> Iterator[tuple[str, Stream, int]]:
+    """The regular files of a tar, one after the other. Everything else in it is passed over."""
+    while True:
+        header = _read_full(stream, _TAR_BLOCK)
+        if len(header) < _TAR_BLOCK or not header.strip(b"\0"):
+            return
+        size = _tar_number(header[124:136])
+        if size is None or _tar_number(header[148:156]) != sum(header[:148]) + 8 * 32 + sum(header[156:]):
+            raise InputError("the tar is damaged", file=file, hint="Copy the file again.")
+        name = b"/".join(part.split(b"\0")[0] for part in (header[345:500], header[:100]) if part.strip(b"\0"))
+        member = _Joined(b"", stream, limit=size)
+        if header[156:157] in (b"0", b"\0"):
+            yield f"{file}:{name.decode('utf-8', 'replace')}", member, _MEMBER
+        while member.read(_BLOCK):
+            pass
+        _read_full(stream, -size % _TAR_BLOCK)
+
+
+def _tar_number(field: bytes) -> int | None:
+    if field[:1] == b"\x80":
+        return int.from_bytes(field[1:], "big")
+    digits = field.strip(b"\0 ")
+    return int(digits, 8) if re.fullmatch(rb"[0-7]{1,12}", digits) else None
+
+
+def _long_text(stream: Stream, file: str) -> list[Part]:
+    sieve = _Sieve(file)
+    rest, overlong = b"", False
+    while data := stream.read(_BLOCK):
+        cut = data.rfind(b"\n") + 1
+        if cut == 0:
+            # A line longer than any that matters: only its end is kept, so that it still counts as one line.
+            overlong = overlong or len(rest) + len(data) > _BLOCK
+            rest = b"" if overlong else rest + data
+            continue
+        sieve.block((b"" if overlong else rest) + data[:cut])
+        rest, overlong = data[cut:], False
+    sieve.block(rest)
+    return sieve.parts(rest)
+
+
+def _candidates(data: bytes) -> list[int]:
+    """Where the lines begin that are worth a closer look, in order."""
+    places: set[int] = set()
+    for sign in _SIGNS:
+        place = data.find(sign)
+        while place >= 0:
+            places.add(data.rfind(b"\n", 0, place) + 1)
+            end = data.find(b"\n", place)
+            place = data.find(sign, end) if end >= 0 else -1
+    return sorted(places)
+
+
+class _Sieve:
+    """Takes blocks of whole lines and keeps those that can belong to a table or another part."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._splitter = split.Splitter(file)
+        self._number = 0
+        self._lines: list[Line] = []
+        self._last = 0
+        self._after = 0
+        self._tail = b""
+
+    def block(self, data: bytes) -> None:
+        """Take in the next lines; only the last one of all may lack its end."""
+        candidates = _candidates(data)
+        following = 0
+        place = 0
+        while place < len(data):
+            if not (self._after or self._splitter.inside):
+                while following < len(candidates) and candidates[following] < place:
+                    following += 1
+                if following == len(candidates):
+                    self._number += data.count(b"\n", place)
+                    break
+                self._number += data.count(b"\n", place, candidates[following])
+                place = candidates[following]
+            end = data.find(b"\n", place)
+            end = len(data) if end < 0 else end
+            self._number += 1
+            if end - place <= line_reader.MAX_LINE:
+                self._line(data[place:end].decode("utf-8", "replace").rstrip("\r"), data, place)
+            place = end + 1
+        self._tail = data[-_CONTEXT:]
+
+    def _line(self, raw: str, data: bytes, place: int) -> None:
+        text = line_reader.cleaned(0, 0, raw).text if "\x1b" in raw else raw
+        self._splitter.feed(Line(0, self._number, text))
+        if _DEVICES.search(text) and _TABLE_LINE.search(text):
+            before = (self._tail if place < _CONTEXT else b"") + data[max(0, place - _CONTEXT) : place]
+            context = before.split(b"\n")[:-1][-_BEFORE:]
+            for back, line in zip(range(len(context), 0, -1), context, strict=True):
+                self._keep(self._number - back, line.decode("utf-8", "replace"))
+            self._after = _AFTER
+            self._keep(self._number, raw)
+        elif self._after:
+            self._after -= 1
+            self._keep(self._number, raw)
+
+    def _keep(self, number: int, raw: str) -> None:
+        if number <= self._last:
+            return
+        if len(self._lines) > split.MAX_LINES:
+            raise InputError(
+                f"more than {split.MAX_LINES} lines up to here look like parts of tables",
+                file=self._file,
+                line=number,
+                hint=_HINT,
+            )
+        if number > self._last + 1 and self._lines:
+            self._lines += [Line(len(self._lines) + place, number, "") for place in range(_GAP)]
+        self._lines.append(line_reader.cleaned(len(self._lines), number, raw))
+        self._last = number
+
+    def parts(self, end: bytes) -> list[Part]:
+        sections = self._splitter.sections
+        tail = end[-200:].decode("utf-8", "replace")
+        found, problem = text.from_lines(self._lines, sections, file=self._file, end=tail)
+        if not found:
+            raise problem
+        kept = [line.text for line in self._lines]
+        kept += [line.text for section in sections for line in section.lines]
+        raw = RawText(source="text", text="\n".join(kept))
+        first = msgspec.structs.replace(found[0].snapshot, raw=[raw])
+        return [replace(found[0], snapshot=first), *found[1:]]
