@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from topoadvisor.emit import nccl_topo
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.files import shipped
-from topoadvisor.ingest import nccl_topo_xml
+from topoadvisor.ingest import detect, nccl_topo_xml
 from topoadvisor.snapshot import Snapshot, decode
 from topoadvisor.topology import nccl_view
 
