@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string"
 """What board makers leave in the firmware where a product name belongs."""
 
 _NO_SETTINGS = (
-    "NCCL's variables were not read, so rules about leftovers among them had nothing to look at. "
+    "NCCL's variables were not read, so rules about leftovers among them saw only those that were assumed, if any. "
     "`topoadvisor capture` reads them on the machine; --assume env.NAME=VALUE supplies them here."
 )
 
@@ -185,10 +185,16 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
         return None
     advised, present = _as_advised(base, settings), _in_force(base)
     transports = _transports(base, advised)
-    plan = rings.plan(topology, transports)
+    visible = _visible(base, topology)
+    plan = rings.plan(replace(topology, gpus=visible), transports)
     if plan is None:
         return None
     notes = list(plan.notes)
+    if len(visible) < len(topology.gpus):
+        notes.append(
+            f"These rings are over the {len(visible)} GPUs that CUDA_VISIBLE_DEVICES selects; `topoadvisor rings` "
+            "takes all, or those of --gpus."
+        )
     if transports != _transports(base, present):
         changed = " and ".join(name for name in _ROUTING if advised[name] != present[name])
         notes.append(f"This is the machine with {changed} as advised; as it stands, NCCL does not run these rings.")
@@ -199,6 +205,13 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
         optimal = False
         notes.append("The text does not show how wide the PCIe links run: they are taken as the models' full ones.")
     return msgspec.structs.replace(plan, notes=notes, optimal=optimal)
+
+
+def _visible(base: FactBase, topology: Topology) -> tuple[str, ...]:
+    """The GPUs of a job: those that CUDA_VISIBLE_DEVICES lists by index, in index order; otherwise all."""
+    labels = _value(base, "visible.gpus") or ()
+    selected = {f"gpu:{label.removeprefix('GPU')}" for label in labels}
+    return tuple(gpu for gpu in topology.gpus if not selected or gpu in selected)
 
 
 def _widths_unread(snapshot: Snapshot) -> bool:
@@ -341,7 +354,8 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     if _value(base, "nvlink.refused_pairs"):
         return "No variable repairs NVLink without peer access."
     variables = _as_advised(base, settings)
-    ways = Counter(_transports(base, variables).values())
+    job = {gpu for label in _value(base, "visible.gpus") or () if (gpu := f"gpu:{label.removeprefix('GPU')}")}
+    ways = Counter(way for pair, way in _transports(base, variables).items() if not job or set(pair) <= job)
     kept = [f"{name}={value}" for name, value in variables.items() if value]
     told = f"with {' and '.join(kept)} in force" if kept else "without being told"
     if _value(base, "nvlink.full_mesh"):
@@ -354,8 +368,8 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         reason = f"{nccl} uses {' and '.join(filter(None, parts))} here {told}."
     else:
         return "Nothing that was read asks for a variable, but not everything was read."
-    chosen = _value(base, "env.NCCL_IB_HCA") == "" and parse_int(_value(base, "env.NCCL_IB_DISABLE") or "") != 1
-    if chosen and (local := _value(base, "rdma.gpu_local")):
+    untouched = all(_value(base, f"env.{name}") == "" for name in ("NCCL_IB_HCA", "NCCL_NET", "NCCL_IB_DISABLE"))
+    if untouched and (local := _value(base, "rdma.gpu_local")):
         reason += f" It finds the {len(local)} RDMA ports next to the GPUs by distance and speed."
     return reason
 

@@ -31,7 +31,7 @@ def test_changes_are_grouped_worst_first_and_exit_code_1(capsys: pytest.CaptureF
     assert lines[0] == "fixture:dgx-h100 → fixture:dgx-h100-broken-link"
     assert "NVLinks (2)" in lines
     assert "  ✗ GPU5 (0000:c3:00.0): NVLink 7 (to 0000:06:00.0) up → down" in lines
-    assert "      also gpu:5/link:12" in lines
+    assert "      also GPU5 link 12" in lines
     assert "  ✗ GPU0–GPU5: link class NV18 → NV16" in lines
     assert any(line.startswith("Unchanged: GPUs (8), NVLinks (142 of 144)") for line in lines)
 

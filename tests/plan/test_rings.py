@@ -126,7 +126,7 @@ def test_cube_mesh_uses_all_six_links_of_each_gpu() -> None:
     assert (found.total_gbps, found.bound_gbps, found.optimal) == (150.0, 150.0, True)
     assert found.transport == "NVLink"
     assert found.rings[0].bottleneck.startswith("NVLink GPU")
-    assert found.notes == ["No set of rings over NVLink can pass 150 GB/s: that is all that leaves GPU0."]
+    assert found.notes == ["No set of rings over NVLink can pass 150 GB/s: no more can go from GPU0 to the others."]
 
 
 def test_nvswitch_machine_has_one_ring_in_index_order() -> None:
@@ -238,9 +238,7 @@ def test_unknown_links_between_sockets_are_said() -> None:
     assert not found.optimal
     assert "Bandwidth not known, not counted: socket 0 – socket 1." in found.notes
     machine.graph.edges["socket:0", "socket:1"]["nccl_gbps"] = 16.0
-    found = machine.plan()
-    assert found.total_gbps == 16.0
-    assert "Bandwidth not known, taken as 16 GB/s, as NCCL counts it: socket 0 – socket 1." in found.notes
+    assert machine.plan() == found  # NCCL's placeholder is no bandwidth
 
 
 def test_unknown_uplink_is_taken_to_be_as_wide_as_a_gpus_link_and_said() -> None:

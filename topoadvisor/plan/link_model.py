@@ -81,7 +81,7 @@ def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkMod
         },
         unknown=None if net.guessed.isdisjoint(used) else "GPU model or PCIe link not read",
         notes=tuple(notes),
-        certain=not unread,
+        certain=not unread and all(route.transport != "unread" for route in routes.values()),
     )
 
 

@@ -95,9 +95,6 @@ def _with_capacities(topology: Topology, routes: Mapping[tuple[int, int], Route]
         if gbps is None and not gpus.isdisjoint(link):
             gbps = _nominal_gbps(topology, link)
             guessed.add(link)
-        elif gbps is None and _positive(edge.get("nccl_gbps")):
-            gbps = float(edge["nccl_gbps"])
-            assumed[link] = f"{gbps:g} GB/s, as NCCL counts it"
         elif gbps is None and edge.get("kind") == "pcie" and slot is not None:
             gbps = slot
             assumed[link] = f"{gbps:g} GB/s, as the GPUs' own links"

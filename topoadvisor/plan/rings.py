@@ -128,7 +128,7 @@ class _Planner:
             rings=self._rings_in_words(problem, rings, numbers),
             total_gbps=_rounded(total),
             bound_gbps=_rounded(bound.gbps) if bound and numbers else None,
-            optimal=meets and not unread,
+            optimal=meets and not unread and all(route.transport != "unread" for route in used),
             transport=_transport_in_words(used),
             notes=notes,
         )
@@ -189,7 +189,7 @@ class _Planner:
             link = self._link_in_words(self._links[bound.link], 1)
             return f"No set of rings{over} can pass {value}: every ring uses {link} {bound.uses} times."
         names = ", ".join(self._label(self._topology.gpus[node]) for node in bound.group)
-        return f"No set of rings{over} can pass {value}: that is all that leaves {names}."
+        return f"No set of rings{over} can pass {value}: no more can go from {names} to the others."
 
     def _unknowns_in_words(self, loaded: set[Link]) -> list[str]:
         reasons = dict.fromkeys(loaded & self._net.unread, "not counted")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Plan, UnknownVerdict
 from topoadvisor.render import changes_text
 from topoadvisor.render.page import COLORS as _COLORS
 from topoadvisor.render.page import MARKS as _MARKS
 from topoadvisor.render.page import Page as _Page
+from topoadvisor.render.page import subject_in_words
 from topoadvisor.rules.scope import spell
 from topoadvisor.snapshot import Matrix
 
 _MOST_UNKNOWN = 6
+_MOST_ASKS = 5
 _MOST_RINGS = 4
 _MOST_CHANGES = 12
 
@@ -78,7 +80,8 @@ def _findings(findings: Sequence[Finding], undecided: bool, page: _Page) -> None
         mark = page.paint(_MARKS[finding.severity], _COLORS[finding.severity])
         page.paragraph(finding.message, first=f"  {mark} {finding.id} ", rest="           ")
         if finding.also:
-            page.paragraph("also " + _shortened(finding.also, 6), first="      ", rest="      ", code="2")
+            also = [subject_in_words(subject) for subject in finding.also]
+            page.paragraph("also " + _shortened(also, 6), first="      ", rest="      ", code="2")
         if finding.evidence:
             shown = "; ".join(map(_evidence, finding.evidence))
             page.paragraph(shown, first="      ", rest="      ", code="2")
@@ -115,7 +118,8 @@ def _setting_line(setting: AdvisedSetting) -> str:
 def _plan(plan: Plan, page: _Page) -> None:
     # What a copy through host memory really reaches depends on more than the links.
     staged = "host memory" in plan.transport
-    total = "" if plan.total_gbps is None else f", {'at most ' if staged else ''}{plan.total_gbps:.4g} GB/s together"
+    most = "at most " if staged or "not read" in plan.transport else ""
+    total = "" if plan.total_gbps is None else f", {most}{plan.total_gbps:.4g} GB/s together"
     proof = ", proven optimal" if plan.optimal and not staged else ""
     page.heading(f"Rings ({plan.transport}){total}{proof}")
     for ring in plan.rings[:_MOST_RINGS]:
@@ -134,14 +138,25 @@ def _unknown(unknown: Sequence[UnknownVerdict], page: _Page) -> None:
     by_reason: dict[str, list[UnknownVerdict]] = {}
     for verdict in unknown:
         by_reason.setdefault(verdict.reason, []).append(verdict)
+    asked: set[str] = set()
     for reason, verdicts in list(by_reason.items())[:_MOST_UNKNOWN]:
         facts = sorted({fact for verdict in verdicts for fact in verdict.missing})
-        ids = ", ".join(verdict.rule for verdict in verdicts)
+        ids = _shortened(list(dict.fromkeys(verdict.rule for verdict in verdicts)), 12)
         page.paragraph(f"{_shortened(facts, 8)}: {reason} (for {ids})", first="  ? ", rest="    ")
-        for ask in dict.fromkeys(verdict.ask for verdict in verdicts if verdict.ask):
-            page.lines.append("    " + page.paint("$ " + ask, "2"))
+        _asks((verdict.ask for verdict in verdicts if verdict.ask), asked, page)
     if len(by_reason) > _MOST_UNKNOWN:
         page.lines.append(f"    and {len(by_reason) - _MOST_UNKNOWN} more reasons (--format json)")
+
+
+def _asks(asks: Iterable[str], asked: set[str], page: _Page) -> None:
+    """The commands that would decide it, each part once on the whole screen, and no more than a person types."""
+    parts = [part.strip() for ask in asks for part in ask.split("; ")]
+    new = [part for part in dict.fromkeys(parts) if part and part not in asked]
+    for part in new[:_MOST_ASKS]:
+        page.lines.append("    " + page.paint("$ " + part, "2"))
+    if len(new) > _MOST_ASKS:
+        page.lines.append(f"    and {len(new) - _MOST_ASKS} more (--format json), or `topoadvisor capture` there")
+    asked.update(new)
 
 
 def _footer(advice: Advice, page: _Page) -> None:
@@ -153,7 +168,7 @@ def _footer(advice: Advice, page: _Page) -> None:
         page.paragraph("Assumed: " + ", ".join(advice.assumed), rest="  ", code="33")
     troubled = [source for source in advice.sources if source.status != "ok"]
     page.blank()
-    page.paragraph("Read: " + (", ".join(_read(advice)) or "nothing"), rest="  ", code="2")
+    page.paragraph("Read: " + (", ".join(_read(advice)) or "nothing in full"), rest="  ", code="2")
     for source in troubled:
         page.paragraph(f"{source.name}: {source.status}, {source.reason or 'no reason given'}", rest="  ", code="2")
     if advice.findings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from topoadvisor.hardware import catalogue
 from topoadvisor.rules.assumed import Assumed
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _IDLE_ABOVE = 2
 """Performance states above this one let the PCIe link run at a lower generation."""
+
+
+_FIRST_WITH_MIG: Final = 8.0
+"""Compute capability of the A100, the first GPU that can be cut into MIG slices (NVIDIA, MIG User Guide)."""
 
 
 def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: Assumed) -> dict[int, Scope]:
@@ -190,14 +194,21 @@ def _state(scope: Scope, gpu: Gpu, device: PciDevice | None, sources: Sources) -
     why = sources.why(*NVML, call="Fabric", subject=subject)
     scope.read("gpu.fabric.state", fabric and fabric.state, origin, why)
     scope.read("gpu.fabric.status", fabric and fabric.status, origin, why)
-    scope.read("gpu.mig", gpu.mig, origin, sources.why(*NVML, call="Mig", subject=subject))
+    if gpu.mig is None and (scope.value("gpu.compute_capability") or _FIRST_WITH_MIG) < _FIRST_WITH_MIG:
+        scope.put("gpu.mig", Known(False, "catalogue"))
+    else:
+        scope.read("gpu.mig", gpu.mig, origin, sources.why(*NVML, call="Mig", subject=subject))
     scope.read("gpu.virtualization", gpu.virtualization, origin, sources.why(*NVML, call="Virtual", subject=subject))
     form = scope.value("gpu.form")
     if gpu.c2c_gbps is None and form not in (None, "soc"):
         # Only a GPU on one package with its CPU has the link, and only some drivers say "none" elsewhere.
         scope.put("gpu.c2c_gbps", Known(0.0, "catalogue"))
     else:
-        scope.read("gpu.c2c_gbps", gpu.c2c_gbps, origin, sources.why(*NVML, call="C2c", subject=subject))
+        form = scope.value("gpu.form")
+        if gpu.c2c_gbps is None and form is not None and form != "soc":
+            scope.put("gpu.c2c_gbps", Known(0.0, "catalogue"))
+        else:
+            scope.read("gpu.c2c_gbps", gpu.c2c_gbps, origin, sources.why(*NVML, call="C2c", subject=subject))
     scope.read("gpu.driver", device and device.driver, sources.origin(*PCI), sources.why(*PCI))
 
 

@@ -51,13 +51,14 @@ def gather(
     bridges = {f"pci:{device.address}": device for device in snapshot.pci or []}
     refusing = _refusing(snapshot, gpus)
     relays = _direct_neighbours(topology)
+    relayed = not parse_int(node.value("env.NCCL_NVB_DISABLE") or "0")
     scopes: dict[Key, Scope] = {}
     for place, a in enumerate(indexes):
         for b in indexes[place + 1 :]:
             scope = Scope(assumed.of("pair", f"gpu:{a}-gpu:{b}"), sources.said(f"gpu:{a}>gpu:{b}"))
             pair = _pair(topology, f"gpu:{a}", f"gpu:{b}")
             _wires(scope, pair, gpus[a], gpus[b], node)
-            _nccl_path(scope, bool(relays.get(f"gpu:{a}", set()) & relays.get(f"gpu:{b}", set())))
+            _nccl_path(scope, relayed and bool(relays.get(f"gpu:{a}", set()) & relays.get(f"gpu:{b}", set())))
             _p2p(scope, [status.get((a, b)), status.get((b, a))], snapshot, sources, node, bool(refusing & {a, b}))
             _path(scope, pair, bridges, snapshot, sources, node)
             _transport(scope, node)
@@ -101,6 +102,7 @@ def summarise(
     node.put("p2p.all_ok", none_of([follow(lambda ok: not ok, ok) for ok in granted]))
     without = follow(lambda *values: sum(value == 0 for value in values), *counts) if counts else _alone(0)
     node.put("p2p.pairs_without_nvlink", without)
+    node.put("p2p.acs_bridges", _acs_bridges(scopes))
     paths = column("pair.nccl_path")
     node.put("p2p.worst_nccl_path", follow(_worst, *paths) if paths else _alone(""))
     classes = column("pair.pcie_class")
@@ -122,6 +124,20 @@ def _refused_pairs(pairs: Mapping[Key, Scope]) -> Fact:
         for key, count, refusal in columns
     ]
     return follow(lambda *texts: ", ".join(text for text in texts if text), *named)
+
+
+def _acs_bridges(pairs: Sequence[Scope]) -> Fact:
+    """Whoever clears ACS for one pair only leaves the others as they were."""
+    named = [
+        follow(
+            lambda granted, nvlinks, bridges: bridges if granted and not nvlinks else [],
+            *(pair.facts[name] for name in ("pair.p2p.ok", "pair.nvlinks", "pair.path.acs_bridges")),
+        )
+        for pair in pairs
+    ]
+    if not named:
+        return _alone([])
+    return follow(lambda *lists: sorted({bridge for bridges in lists for bridge in bridges}), *named)
 
 
 def _alone(value: Any) -> Fact:

@@ -96,7 +96,9 @@ def spell(value: Any, name: str = "") -> str:
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     if isinstance(value, list):
         return ", ".join(spell(item) for item in value)
-    return str(value)
+    text = str(value)
+    # A carriage return at the end of a value is what somebody looks for, and would not show.
+    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _size(count: int) -> str:

@@ -56,6 +56,7 @@ p2p.any_refused bool | the driver refuses peer access for some pair
 p2p.all_ok bool | the driver grants peer reads and writes for every pair
 p2p.none_ok bool | the driver grants peer access for no pair
 p2p.summary text | the driver's answers and how many pairs have each
+p2p.acs_bridges texts | bridges on the way of any pair without NVLink that the driver grants P2P, on which ACS redirects
 p2p.pairs_without_nvlink int | GPU pairs that no NVLink joins
 p2p.worst_nccl_path text | farthest NCCL path type between two GPUs; empty with one GPU
 p2p.worst_nvlinkless_path text | farthest NCCL path type of the pairs without NVLink; empty when all have one

@@ -116,21 +116,36 @@ def from_cells(
 
 
 def infer_switch(wiring: Wiring, gpus: Sequence[str], models: Mapping[str, GpuModel | None]) -> None:
-    """Put one NVSwitch where every pair has the same number of links and no board has that many for each peer."""
-    counts = {wiring.direct.get(pair, 0) for pair in combinations(gpus, 2)}
-    if len(counts) != 1 or wiring.to_switch:
+    """Put one NVSwitch where boards show more links to all their peers together than they have.
+
+    Through a switch a GPU reaches every peer over the same links, so a pair shows as many as the GPU with fewer has.
+    Where some pair does not, no switch is inferred. GPUs without any link stay outside.
+    """
+    if wiring.to_switch:
         return
-    (count,) = counts
-    most = {model.max_nvlinks if model is not None else None for model in models.values()}
-    limit = next(iter(most)) if len(most) == 1 else None
-    whole = count == limit and all(model is not None and model.nvswitch for model in models.values())
-    if count and (whole or count * (len(gpus) - 1) > (limit or MOST_LINKS)):
+    pairs = list(combinations(gpus, 2))
+    rows = {gpu: [wiring.direct.get(pair, 0) for pair in pairs if gpu in pair] for gpu in gpus}
+    has = {gpu: max(row, default=0) for gpu, row in rows.items()}
+    if not all(wiring.direct.get((a, b), 0) == min(has[a], has[b]) for a, b in pairs if (a, b) not in wiring.unknown):
+        return
+    limits = {gpu: model.max_nvlinks if model is not None else None for gpu, model in models.items()}
+    linked = [gpu for gpu in gpus if has[gpu]]
+    whole = len(linked) > 1 and all(has[gpu] == limits.get(gpu) and _switched(models.get(gpu)) for gpu in linked)
+    if whole or any(sum(rows[gpu]) > (limits.get(gpu) or MOST_LINKS) for gpu in linked):
         wiring.direct.clear()
         wiring.switches["nvswitch:0"] = None
-        wiring.to_switch.update({gpu: Counter({"nvswitch:0": count}) for gpu in gpus})
-        wiring.notes.append(
-            f"Every GPU pair shows {count} NVLinks, which boards reach only through an NVSwitch: one is inferred."
+        wiring.to_switch.update({gpu: Counter({"nvswitch:0": has[gpu]}) for gpu in linked})
+        counts = sorted({has[gpu] for gpu in gpus})
+        shown = (
+            f"Every GPU pair shows {counts[0]} NVLinks"
+            if len(counts) == 1
+            else f"GPUs show up to {counts[-1]} NVLinks to each of several peers"
         )
+        wiring.notes.append(f"{shown}, which boards reach only through an NVSwitch: one is inferred.")
+
+
+def _switched(model: GpuModel | None) -> bool:
+    return model is not None and bool(model.nvswitch)
 
 
 def _count_pair(wiring: Wiring, a: str, b: str, at_a: int, at_b: int, origin: str) -> None:

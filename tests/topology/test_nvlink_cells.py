@@ -1,0 +1,74 @@
+"""What a printed matrix of NVLink counts implies: switches, and links of one GPU that are down."""
+
+from __future__ import annotations
+
+import pytest
+
+from topoadvisor import advise
+from topoadvisor.ingest import assume, detect
+from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology import graph
+
+H100 = ["gpu.name=NVIDIA H100 80GB HBM3", "nccl.version=2.28.9"]
+
+
+def pasted(cells: dict[tuple[int, int], str], count: int, *assumed: str) -> Snapshot:
+    names = [f"GPU{number}" for number in range(count)]
+    rows = [
+        "\t".join([name, *("X" if a == b else cells[min(a, b), max(a, b)] for b in range(count))])
+        for a, name in enumerate(names)
+    ]
+    text = "\n".join(["\t" + "\t".join(names), *rows]) + "\n"
+    return assume.apply(detect.from_bytes(text.encode(), file="paste"), assume.gather(list(assumed), None))
+
+
+def switched(links: list[int]) -> dict[tuple[int, int], str]:
+    """Cells of an NVSwitch machine: a pair shows what the GPU with fewer links has."""
+    numbers = range(len(links))
+    return {
+        (a, b): f"NV{count}" if (count := min(links[a], links[b])) else "SYS" for a in numbers for b in numbers if a < b
+    }
+
+
+def test_one_gpu_with_links_down_behind_a_switch() -> None:
+    snapshot = pasted(switched([18, 18, 18, 18, 18, 16, 18, 18]), 8, *H100)
+    found = advise.analyse(snapshot)
+    assert [(finding.id, finding.subject) for finding in found.advice.findings] == [("NVL002", "gpu:5")]
+    assert "GPU5 has only 16 active NVLinks; 18 belong" in found.advice.findings[0].message
+    assert found.advice.plan is not None
+    assert found.advice.plan.total_gbps == 400.0
+    assert found.topology.pair("gpu:0", "gpu:5").through_switch
+
+
+def test_one_gpu_that_lost_all_its_links_is_not_silent() -> None:
+    """A MIG slice would look the same, so it is a question."""
+    snapshot = pasted(switched([18, 18, 18, 0, 18, 18, 18, 18]), 8, *H100)
+    found = advise.analyse(snapshot).advice
+    asked = [verdict for verdict in found.unknown if verdict.rule == "NVL002"]
+    assert [verdict.subject for verdict in asked] == ["gpu:3"]
+    told = advise.analyse(assume.apply(snapshot, assume.gather(["gpu.mig=false"], None))).advice
+    assert ("NVL002", "gpu:3") in [(finding.id, finding.subject) for finding in told.findings]
+
+
+@pytest.mark.parametrize("links", [[6] * 16, [12] * 8, [18, 18, 17, 18]])
+def test_more_links_than_a_board_has_mean_a_switch(links: list[int]) -> None:
+    topology = graph.build(pasted(switched(links), len(links)))
+    assert all(pair.through_switch for pair in topology.pairs.values())
+    assert [topology.pair("gpu:0", "gpu:2").nvlinks] == [min(links[0], links[2])]
+
+
+def test_a_mesh_is_no_switch() -> None:
+    cube = {(0, 1): "NV1", (0, 2): "NV1", (0, 3): "NV2", (1, 2): "NV2", (1, 3): "NV1", (2, 3): "NV2"}
+    topology = graph.build(pasted(cube, 4))
+    assert not any(pair.through_switch for pair in topology.pairs.values())
+
+
+def test_counts_that_no_switch_can_give_are_left_alone() -> None:
+    cells = switched([18] * 8) | {(0, 1): "NV9"}
+    topology = graph.build(pasted(cells, 8))
+    assert not any(pair.through_switch for pair in topology.pairs.values())
+
+
+def test_cards_that_came_before_mig_are_not_asked_about_it() -> None:
+    snapshot = pasted({(0, 1): "NV2", (0, 2): "NV2", (1, 2): "NV1"}, 3, "gpu.name=Tesla V100-SXM2-32GB")
+    assert "NVL016" not in {verdict.rule for verdict in advise.analyse(snapshot).advice.unknown}
