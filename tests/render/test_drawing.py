@@ -158,11 +158,17 @@ def test_a_finding_on_a_pair_marks_both(plain: Callable[..., Schematic], bundled
     assert sorted(badges(drawing)) == ["badge:gpu:1:0", "badge:gpu:2:0", "badge:nic:mlx5_0:0"]
 
 
-def test_a_finding_on_all_gpus_or_on_the_node_marks_none(
+def test_a_warning_on_all_gpus_or_on_the_node_marks_none_and_an_error_all(
     plain: Callable[..., Schematic], bundled_machine: Snapshot
 ) -> None:
     pairs = [f"gpu:{a}-gpu:{b}" for a, b in combinations(range(8), 2)]
-    for advice in (finding(*pairs), finding("node"), finding("variable:NCCL_ALGO"), finding("gpu:1", severity="info")):
+    assert len(badges(compose(plain(bundled_machine, finding(*pairs))))) == 8
+    for advice in (
+        finding(*pairs, severity="warning"),
+        finding("node"),
+        finding("variable:NCCL_ALGO"),
+        finding("gpu:1", severity="info"),
+    ):
         drawing = compose(plain(bundled_machine, advice))
         assert not badges(drawing)
         assert words(shapes(drawing)["note:0"]) == "NVL002"

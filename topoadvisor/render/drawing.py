@@ -52,7 +52,7 @@ _LEGEND = {
     "nvlink": ("NVLink", 4.0),
     "c2c": ("chip to chip (C2C)", 4.0),
     "pcie": ("PCIe", 2.0),
-    "inter-socket": ("between CPUs (SYS)", 2.0),
+    "inter-socket": ("between CPUs (SYS)", 3.0),
 }
 """Words and thickness of the sample for each kind of wire that a reader has to be told."""
 
@@ -262,7 +262,7 @@ def _stroke(line: Line, top: float) -> Stroke:
         tuple((x, y + top) for x, y in line.points),
         BROKEN if wire.degraded else _STROKES[wire.kind],
         _pen(wire),
-        wire.inferred or wire.kind == "inter-socket",
+        wire.inferred,
         label,
         (label_x, label_y + top),
     )
@@ -275,7 +275,7 @@ def _pen(wire: Wire) -> float:
         case "c2c":
             return 4.5
         case "inter-socket":
-            return 2.2
+            return 3.0
         case "pcie":
             return 1.0 + 1.4 * min(wire.links or 8, 16) / 16
         case "host":
@@ -310,8 +310,7 @@ def _legend_entries(body: Placement) -> Iterator[tuple[list[tuple[float, float, 
     for kind, (words, thick) in _LEGEND.items():
         if kind in kinds:
             look = Look(_STROKES[kind], _STROKES[kind], 0)
-            dashes = ((0.0, 8.0), (12.0, 8.0)) if kind == "inter-socket" else ((0.0, SAMPLE),)
-            yield [(left, w, thick, look) for left, w in dashes], words
+            yield [(0.0, SAMPLE, thick, look)], words
     if any(line.wire.passed for line in body.lines):
         yield [(5.0, *MARK_SIZE, Look(*_FILLS["switch"]))], "one more PCIe switch"
     parts = [part for frame in body.frames for part in frame.part.walk()] + [box.part for box in body.boxes]

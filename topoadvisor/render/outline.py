@@ -20,7 +20,6 @@ from topoadvisor.snapshot import Nic, PciDevice, Snapshot
 from topoadvisor.topology.model import Topology
 
 _ORIGINS = {
-    "live": "read on the machine",
     "matrix": "pasted matrix",
     "text": "pasted text",
     "nccl-topology-xml": "NCCL topology dump",
@@ -58,13 +57,13 @@ def outline(snapshot: Snapshot, topology: Topology, advice: Advice | None = None
 
 
 def _marks(topology: Topology, findings: Iterable[Finding]) -> dict[str, tuple[Badge, ...]]:
-    """Node → its findings, worst first. A finding that concerns each of many GPUs alike marks none of them."""
+    """Node → its findings, worst first. A warning that concerns each of many GPUs alike marks none of them."""
     marks: dict[str, list[Badge]] = defaultdict(list)
     for finding in findings:
         if finding.severity == "info":
             continue
         nodes = {node for subject in (finding.subject, *finding.also) for node in _ends(topology.graph, subject)}
-        if len(topology.gpus) > 2 and nodes >= set(topology.gpus):
+        if finding.severity != "error" and len(topology.gpus) > 2 and nodes >= set(topology.gpus):
             nodes -= set(topology.gpus)
         for node in nodes:
             marks[node].append(Badge(finding.id, finding.severity))
@@ -330,9 +329,15 @@ def _subtitle(snapshot: Snapshot, topology: Topology) -> str:
         f"{len(topology.nics)} NIC{'s' if len(topology.nics) > 1 else ''}" if topology.nics else "",
         f"{host.hypervisor} guest" if host.hypervisor not in (None, "none") else "",
         f"driver {snapshot.driver.version}" if snapshot.driver.version else "",
-        f"source: {_ORIGINS.get(snapshot.origin, snapshot.origin)}",
+        f"source: {_source(snapshot)}",
     ]
     return clean(" · ".join(filter(None, facts)))
+
+
+def _source(snapshot: Snapshot) -> str:
+    if snapshot.origin == "live":
+        return f"captured {snapshot.captured_at[:10]}" if snapshot.captured_at else "a snapshot without a date"
+    return _ORIGINS.get(snapshot.origin, snapshot.origin)
 
 
 def _cpu_name(name: str) -> str:
