@@ -108,21 +108,24 @@ def best_rings(
     """
     from topoadvisor.plan import link_model, optimal_rings
     from topoadvisor.plan.loads import network
+    from topoadvisor.topology import nccl_view
 
-    analysis = analyse(snapshot)
-    present = [int(gpu.removeprefix("gpu:")) for gpu in analysis.topology.gpus]
+    present = [gpu.index for gpu in snapshot.gpus]
+    here = f"The GPUs here are {', '.join(map(str, present)) or 'none'}."
+    if gpus is not None and (missing := [index for index in gpus if index not in present]):
+        raise InputError(f"there is no GPU {missing[0]} here", hint=here)
     chosen = present if gpus is None else list(gpus)
-    if missing := [index for index in chosen if index not in present]:
-        raise InputError(
-            f"there is no GPU {missing[0]} here", hint=f"The GPUs here are {', '.join(map(str, present))}."
-        )
     if len(set(chosen)) != len(chosen) or len(chosen) < 2:
-        raise InputError("a ring needs two different GPUs or more", hint=f"Here are {', '.join(map(str, present))}.")
+        raise InputError("a ring takes two different GPUs or more", hint=here)
+    if model == "nccl":
+        links = link_model.nccl(nccl_view.of(snapshot, gpus))
+        return optimal_rings.solve(links, model, channels=channels)
+    if model == "measured" and not any(run.kind == "peer-copy" for run in snapshot.measurements):
+        raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
+    analysis = analyse(snapshot)
     transports = _transports(analysis.facts, _as_advised(analysis.facts, analysis.advice.settings))
     links = link_model.expected(analysis.topology, network(analysis.topology, transports), chosen)
     if model == "measured":
-        if not any(run.kind == "peer-copy" for run in snapshot.measurements):
-            raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
         links = link_model.measured(links, snapshot.measurements)
     return optimal_rings.solve(links, model, channels=channels)
 

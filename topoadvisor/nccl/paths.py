@@ -74,6 +74,8 @@ class Reach:
     gbps: float | None
     inferred: tuple[str, ...] = ()
     unknown: str | None = None
+    nodes: tuple[Node, ...] = ()
+    """The way from the source to the destination, both included; empty where it is not known."""
 
 
 Ways = dict[Node, Path]
@@ -185,7 +187,7 @@ def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given:
     if way is None:
         return Reach(NcclPath.DIS, 0.0)
     if detour is None:
-        return _told(way, given.apart(source, to))
+        return _told(way, given.apart(source, to), to)
     outcomes: dict[tuple[NcclPath, float], Path] = {}
     for level in given.levels:
         if way.kind > level:
@@ -199,17 +201,19 @@ def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given:
     unread = next((why for node in (source, to) if (why := node.element.missing.get("c2c"))), None)
     if unread is not None and any(kind > NcclPath.NVB for kind, _ in outcomes):
         return Reach(None, None, unknown=unread)
-    told = [_told(path, given.apart(source, to)) for path in outcomes.values()]
+    told = [_told(path, given.apart(source, to), to) for path in outcomes.values()]
     if len(told) == 1:
         return told[0]
     kinds = {reach.kind for reach in told}
     return Reach(told[0].kind if len(kinds) == 1 else None, None, unknown=given.why_levels)
 
 
-def _told(path: Path, apart: bool) -> Reach:
+def _told(path: Path, apart: bool, to: Node) -> Reach:
     if path.far is not None and not (apart and path.kind is NcclPath.SYS):
         return Reach(None, None, unknown=path.far)
-    return Reach(path.kind, None if path.unknown else path.gbps, path.inferred, path.unknown)
+    # What leads back to the destination is no link: it only carries a reason.
+    nodes = (to, *(link.to for link in path.links if link.to is not to))
+    return Reach(path.kind, None if path.unknown else path.gbps, path.inferred, path.unknown, nodes[::-1])
 
 
 def _unread(source: Node, to: Node) -> str | None:

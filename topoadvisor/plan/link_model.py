@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import pairwise, permutations
+from typing import Final, Literal
 
+from topoadvisor.nccl import rates
+from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.nccl.system import Kind, Node
 from topoadvisor.plan.loads import NVSWITCHES, Network
 from topoadvisor.plan.optimum import Load, Problem
 from topoadvisor.snapshot import Measurement
 from topoadvisor.topology.model import Topology
+from topoadvisor.topology.nccl_view import View
 
 Model = Literal["expected", "measured", "nccl"]
 
@@ -107,6 +112,59 @@ def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel
     if missing:
         notes.append(f"Not measured, so as on paper: {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}.")
     return replace(model, links=tuple(links), loads=loads, notes=tuple(notes))
+
+
+_KINDS: Final = {
+    NcclPath.LOC: "local",
+    NcclPath.NVL: "nvlink",
+    NcclPath.C2C: "c2c",
+    NcclPath.PIX: "pcie",
+    NcclPath.SYS: "inter-socket",
+}
+
+
+def nccl(view: View) -> LinkModel:
+    """What NCCL's own search reckons with: its paths, its constants, and what it adds for P2P through an Intel CPU.
+
+    (`ncclTopoFollowPath` in `src/graph/search.cc`.)
+    """
+    number: dict[tuple[int, int], int] = {}
+    links: list[Link] = []
+    loads: dict[tuple[int, int], tuple[Load, ...]] = {}
+    unknown, missing = None, []
+    for a, b in permutations(range(len(view.gpus)), 2):
+        reach = view.pairs[view.gpus[a], view.gpus[b]]
+        if not reach.nodes:
+            missing.append(f"{view.gpus[a]} to {view.gpus[b]}")
+            continue
+        unknown = unknown or reach.unknown
+        intel = reach.kind is NcclPath.PHB and any(_intel(node) for node in reach.nodes)
+        hop: dict[int, float] = {}
+        for start, end in pairwise(reach.nodes):
+            link = next(link for link in start.links if link.to is end)
+            place = number.setdefault((id(start), id(end)), len(number))
+            if place == len(links):
+                links.append(Link(start.label, end.label, _KINDS.get(link.kind, "link"), link.gbps))
+            factor = rates.INTEL_P2P_OVERHEAD if intel and link.kind is NcclPath.PIX else 1.0
+            hop[place] = hop.get(place, 0.0) + factor
+        loads[a, b] = tuple(hop.items())
+    notes = list(view.notes)
+    if missing:
+        notes.append(f"No way is known for {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}.")
+    inferred = dict.fromkeys(why for reach in view.pairs.values() for why in reach.inferred)
+    return LinkModel(
+        gpus=tuple(int(label.removeprefix("GPU")) for label in view.gpus),
+        links=tuple(links),
+        loads=loads,
+        unknown=unknown,
+        notes=(*notes, *(f"Inferred: {why}." for why in inferred)),
+        certain=not inferred,
+    )
+
+
+def _intel(node: Node) -> bool:
+    attributes = node.element.attributes
+    return node.kind is Kind.CPU and (attributes.get("arch"), attributes.get("vendor")) == ("x86_64", "GenuineIntel")
 
 
 def finite(gbps: float) -> float | None:

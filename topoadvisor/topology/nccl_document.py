@@ -63,12 +63,14 @@ def _from_dump(text: str, snapshot: Snapshot) -> Document:
     gpus = {gpu.address: gpu for gpu in snapshot.gpus if gpu.address is not None}
     if len({cpu.attributes.get("host_hash") for cpu in root.each("cpu")}) > 1:
         gpus = {}  # the snapshot holds the GPUs of the first host, and the others have the same addresses
+    shows_nvlinks = any(element.tag == "nvlink" for element in root.walk())
     for cpu in root.each("cpu"):
         if not assumed.isdisjoint(_CPU_FACTS) or "arch" not in cpu.attributes:
             nccl_elements.put_cpu(cpu, snapshot.host.cpu)
         for element in cpu.walk():
             if element.tag == "pci":
-                _complete(element, gpus.get(_normalized(element.attributes.get("busid", ""))), assumed)
+                gpu = gpus.get(_normalized(element.attributes.get("busid", "")))
+                _complete(element, gpu, assumed, shows_nvlinks=shows_nvlinks)
     return Document(root, addressed=True)
 
 
@@ -79,7 +81,7 @@ def _normalized(text: str) -> str:
         return ""
 
 
-def _complete(element: Element, gpu: Gpu | None, assumed: set[str]) -> None:
+def _complete(element: Element, gpu: Gpu | None, assumed: set[str], *, shows_nvlinks: bool) -> None:
     """Say what a `<pci>` leaves out, and put in what the snapshot knows of its GPU, assumed facts before all."""
     nccl_elements.miss_link(element, "the file leaves its PCIe link to NCCL")
     if gpu is None:
@@ -91,7 +93,8 @@ def _complete(element: Element, gpu: Gpu | None, assumed: set[str]) -> None:
         element.attributes.update(nccl_elements.link_of(gpu))
         element.missing = {name: why for name, why in element.missing.items() if name not in element.attributes}
     for child in element.each("gpu"):
-        if not any(child.each("nvlink")) and _leaves_nvlinks(child, element, gpu):
+        # A file that shows NVLinks of some GPU shows them of all.
+        if not any(child.each("nvlink")) and not shows_nvlinks and _leaves_nvlinks(child, element, gpu):
             child.missing["nvlink"] = "the file leaves the NVLinks to NCCL"
         if "sm" not in child.attributes or "compute_capability" in changed:
             nccl_elements.put_capability(child, gpu)
