@@ -1,0 +1,93 @@
+"""`topoadvisor rings`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from topoadvisor import files
+from topoadvisor.cli import main
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert main(["rings", *arguments, "--format", "json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_document_of_an_nvswitch_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "fixture:dgx-h100")
+    assert found["schema"] == "topoadvisor.rings/1"
+    assert (found["total_gbps"], found["bound_gbps"], found["optimal"]) == (450.0, 450.0, True)
+    assert found["channels"] == [{"order": [0, 1, 2, 3, 4, 5, 6, 7], "gbps": 450.0}]
+    assert found["links"][0] == {"from": "GPU0", "to": "the NVSwitches", "kind": "nvlink", "gbps": 450.0}  # type: ignore[index]
+    assert "0>1" in found["paths"]  # type: ignore[operator]
+
+
+def test_without_p2p_the_compact_set_is_the_slower_one(capsys: pytest.CaptureFixture[str]) -> None:
+    near, far = (document(capsys, "fixture:8x4090", "--gpus", gpus)["total_gbps"] for gpus in ("0,1,2,3", "0,1,2,4"))
+    assert isinstance(near, float)
+    assert isinstance(far, float)
+    assert near < far
+
+
+def test_the_models_differ_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = {
+        model: document(capsys, "fixture:2xh200-kvm", "--model", model)["total_gbps"] for model in ("expected", "nccl")
+    }
+    assert totals == {"expected": 450.0, "nccl": 370.8}
+
+
+def test_equal_speed_over_nvlink_beats_a_worse_split_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a cube mesh rings that also take PCIe hops carry more, but do not divide into equal channels."""
+    equal = document(capsys, "fixture:dgx-1v")["equal_speed"]
+    assert isinstance(equal, dict)
+    assert equal["total_gbps"] == 150.0
+    assert len(equal["channels"]) == 6
+
+
+def test_a_number_of_channels(capsys: pytest.CaptureFixture[str]) -> None:
+    equal = document(capsys, "fixture:dgx-h100", "--channels", "12")["equal_speed"]
+    assert isinstance(equal, dict)
+    assert (len(equal["channels"]), equal["gbps_each"]) == (12, 37.5)
+
+
+def test_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rings", "fixture:4xa100-pcie"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 rings at once: 57.61 GB/s in all" in shown
+    assert "Why: no set of rings can carry more" in shown
+    assert "is full (28.81 GB/s)" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpus", "0,9"], "there is no GPU 9"),
+        (["--gpus", "0"], "takes two different GPUs"),
+        (["--gpus", "0,0"], "takes two different GPUs"),
+        (["--gpus", "0,x"], "no list of GPU indexes"),
+        (["--model", "measured"], "holds no measurements"),
+    ],
+)
+def test_what_cannot_be_asked(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rings", "fixture:8x4090", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_measured_hops_hold_the_rings_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = json.loads((files.shipped("fixtures") / "4xa100-pcie" / "snapshot.json").read_text(encoding="utf-8"))
+    snapshot["measurements"] = [
+        {"kind": "peer-copy", "subject": f"gpu:{a}>gpu:{b}", "gbps": 20.0 if a + b == 3 else 10.0}
+        for a in range(4)
+        for b in range(4)
+        if a != b
+    ]
+    source = tmp_path / "measured.json"
+    source.write_text(json.dumps(snapshot), encoding="utf-8")
+    found = document(capsys, str(source), "--model", "measured")
+    assert found["optimal"] is True
+    # What leaves a GPU: its PCIe link (28.807 GB/s), and its bridge as slow as it was measured.
+    assert found["total_gbps"] == pytest.approx(38.807, abs=1e-3)

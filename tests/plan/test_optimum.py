@@ -1,0 +1,245 @@
+"""Optimal rings against brute force, against an independent check of feasibility, and against NCCL's reference runs."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from topoadvisor import advise
+from topoadvisor.ingest import assume, detect
+from topoadvisor.plan import pricing
+from topoadvisor.plan.channels import equal_speed
+from topoadvisor.plan.optimum import Problem, optimum
+from topoadvisor.snapshot import Snapshot
+
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real machines is not here")
+
+
+def loads(problem: Problem, rings: list[tuple[tuple[int, ...], float]]) -> dict[int, float]:
+    """GB/s on each link, written without the planner."""
+    total: dict[int, float] = {}
+    for order, gbps in rings:
+        assert sorted(order) == list(range(problem.n))
+        for at, node in enumerate(order):
+            for link, factor in problem.loads[node, order[(at + 1) % problem.n]]:
+                total[link] = total.get(link, 0.0) + factor * gbps
+    return total
+
+
+def check(problem: Problem) -> tuple[float, float]:
+    """Solve, and hold rings, bound, prices and equal-speed channels against the problem. Returns both totals."""
+    best = optimum(problem)
+    assert best is not None
+    for link, gbps in loads(problem, [(ring.order, ring.gbps) for ring in best.rings]).items():
+        assert gbps <= problem.capacity[link] * (1 + 1e-6)
+    worth = sum(price * problem.capacity[link] for link, price in best.prices.items())
+    assert worth == pytest.approx(best.bound, rel=1e-6)
+    assert best.gbps <= best.bound * (1 + 1e-6)
+    if problem.n <= 6:
+        for order in itertools.permutations(range(1, problem.n)):
+            ring = (0, *order)
+            hops = [(ring[at], ring[(at + 1) % problem.n]) for at in range(problem.n)]
+            if all(hop in problem.loads for hop in hops):
+                paid = sum(best.prices.get(link, 0) * factor for hop in hops for link, factor in problem.loads[hop])
+                assert paid >= 1 - 1e-6, f"{ring} pays less than the bound allows"
+    split = equal_speed(problem, best)
+    assert 1 <= len(split.orders) <= 32
+    for link, gbps in loads(problem, [(order, split.gbps_each) for order in split.orders]).items():
+        assert gbps <= problem.capacity[link] * (1 + 1e-6)
+    assert split.gbps <= best.bound * (1 + 1e-6)
+    assert not split.optimal or split.gbps == pytest.approx(best.bound, rel=1e-5)
+    return best.gbps, split.gbps
+
+
+def mesh(n: int, gbps: float) -> Problem:
+    hops = list(itertools.permutations(range(n), 2))
+    return Problem(n, {hop: [(at, 1.0)] for at, hop in enumerate(hops)}, [gbps] * len(hops))
+
+
+def switched(links: list[float]) -> Problem:
+    """Each node reaches all others over its own link, out and in."""
+    n = len(links)
+    return Problem(
+        n, {(a, b): [(a, 1.0), (n + b, 1.0)] for a, b in itertools.permutations(range(n), 2)}, [*links, *links]
+    )
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_a_full_mesh_carries_all_that_leaves_a_node(n: int) -> None:
+    total, equal = check(mesh(n, 10.0))
+    assert total == pytest.approx(10.0 * (n - 1))
+    # The arcs of the complete digraph split into Hamiltonian cycles except for 4 and 6 nodes (Tillson, 1980): there
+    # two half-speed rings take the place of one.
+    assert equal == pytest.approx(total)
+
+
+@pytest.mark.parametrize(("n", "links"), [(8, [18.0] * 8), (16, [6.0] * 16), (72, [18.0] * 72), (9, [5.0] * 8 + [3.0])])
+def test_behind_a_switch_the_slowest_link_counts_and_index_order_wins(n: int, links: list[float]) -> None:
+    best = optimum(switched(links))
+    assert best is not None
+    assert best.proven
+    assert [ring.order for ring in best.rings] == [tuple(range(n))]
+    assert best.gbps == pytest.approx(min(links))
+
+
+def random_problem(seed: int, n: int) -> Problem:
+    """Two levels of shared uplinks and a link between two halves, of odd widths, some hops missing."""
+    pick = random.Random(seed)
+    capacity: list[float] = []
+
+    def link(gbps: float) -> int:
+        capacity.append(gbps)
+        return len(capacity) - 1
+
+    out, into = ([link(pick.choice([8.0, 12.0, 16.0, 25.0])) for _ in range(n)] for _ in range(2))
+    up, down = ([link(pick.choice([12.0, 24.0])) for _ in range((n + 1) // 2)] for _ in range(2))
+    across, back = link(pick.choice([10.0, 20.0])), link(pick.choice([10.0, 20.0]))
+    paths = {}
+    for a, b in itertools.permutations(range(n), 2):
+        if pick.random() < 0.1:
+            continue
+        path = [(out[a], 1.0), (into[b], 1.0)]
+        if a // 2 != b // 2:
+            path += [(up[a // 2], 1.2), (down[b // 2], 1.2)]
+        if (a < n // 2) != (b < n // 2):
+            path.append((across if a < b else back, 1.0))
+        paths[a, b] = path
+    return Problem(n, paths, capacity)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_machines_hold_their_own_proof(seed: int) -> None:
+    problem = random_problem(seed, 4 + seed % 5)
+    if optimum(problem) is not None:
+        check(problem)
+
+
+def test_enumeration_and_pricing_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(6):
+        problem = random_problem(seed, 7)
+        listed = optimum(problem)
+        with monkeypatch.context() as patch:
+            patch.setattr(pricing, "ENUMERATED", 2)
+            priced = optimum(problem)
+        assert (listed is None) == (priced is None)
+        assert listed is None or listed.gbps == pytest.approx(priced.gbps if priced else 0, rel=1e-5)
+
+
+def test_held_karp_finds_the_cheapest_ring() -> None:
+    generator = np.random.default_rng(7)
+    for n in (3, 5, 7):
+        costs = generator.random((n, n))
+        orders, least = pricing.cheapest(costs)
+        every = pricing.every_ring(n)
+        brute = costs.ravel()[pricing.hops(every, n)].sum(axis=1).min()
+        assert least == pytest.approx(brute)
+        assert costs.ravel()[pricing.hops(orders[:1], n)].sum() == pytest.approx(brute)
+
+
+def test_above_the_exact_size_the_bound_holds() -> None:
+    generator = np.random.default_rng(11)
+    costs = generator.random((18, 18))
+    orders, least = pricing.cheapest(costs)
+    assert least <= costs.ravel()[pricing.hops(orders[:1], 18)].sum() + 1e-9
+    assert least > 0
+
+
+def test_no_ring_and_nothing_that_limits() -> None:
+    assert optimum(Problem(3, {(0, 1): [(0, 1.0)], (1, 0): [(0, 1.0)]}, [1.0])) is None
+    assert optimum(Problem(2, {(0, 1): [(0, 1.0)], (1, 0): [(0, 1.0)]}, [float("inf")])) is None
+
+
+def models() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    if not CORPUS.is_dir():
+        return
+    found = json.loads((CORPUS / "nccl_link_models.json").read_text())["models"]
+    reference = json.loads((CORPUS / "nccl_reference.json").read_text())["topologies"]
+    for name, model in found.items():
+        if len(model["ranks"]) > 1:
+            yield name, model, reference.get(name, {})
+
+
+@needs_corpus
+@pytest.mark.parametrize(("name", "model", "reference"), models(), ids=[name for name, _, _ in models()])
+def test_nccls_own_link_models(name: str, model: dict[str, Any], reference: dict[str, Any]) -> None:
+    n = len(model["ranks"])
+    paths = {
+        (a, b): [(int(link), float(factor)) for link, factor in model["paths"][a][b]]
+        for a, b in itertools.permutations(range(n), 2)
+        if model["paths"][a][b]
+    }
+    total, equal = check(Problem(n, paths, [float(link[3]) for link in model["links"]]))
+    single = reference.get("single_node", {})
+    exact = single.get("bound", {}).get("exact") or {}
+    if "fractional_opt" in exact:
+        assert total == pytest.approx(exact["fractional_opt"], rel=1e-3)
+    assert equal >= exact.get("best_equal_speed_total", 0) - 1e-6
+    assert equal >= single.get("graphs", {}).get("ring", {}).get("objective_intra_bw", 0) - 1e-6
+
+
+SPLIT = {"synth_8xl40s_2sw", "pub_16xl20"}
+"""NCCL breaks these into parts that the network joins, and its link model is that of one part."""
+
+
+@needs_corpus
+def test_rings_of_a_dump_are_those_of_nccls_link_model() -> None:
+    different = []
+    for name, model, reference in models():
+        path = CORPUS / "nccl_topo" / Path(reference["xml"]).name
+        granted = "OK" if "all" in str(reference["p2p_assumption"]) else "NS"
+        facts = assume.gather(["nccl.version=2.30.7", f"pair.p2p.read={granted}"], None)
+        snapshot = assume.apply(detect.read(str(path), stdin=io.BytesIO()), facts)
+        _, _, subset = name.partition("@")
+        document = advise.best_rings(snapshot, model="nccl", gpus=[int(index) for index in subset] or None)
+        n = len(model["ranks"])
+        pairs = itertools.permutations(range(n), 2)
+        loads = {(a, b): [tuple(load) for load in model["paths"][a][b]] for a, b in pairs if model["paths"][a][b]}
+        best = optimum(Problem(n, loads, [link[3] for link in model["links"]]))
+        assert best is not None
+        if document.total_gbps != pytest.approx(best.gbps, rel=1e-3):
+            different.append(name)
+    assert set(different) == SPLIT
+
+
+def graph_of(n: int, nvlinks: dict[str, int]) -> Snapshot:
+    """V100-like GPUs on one Intel CPU, as the study of random NVLink graphs has them."""
+    address = [f"0000:{16 + 16 * gpu:02x}:00.0" for gpu in range(n)]
+    devices = []
+    for gpu in range(n):
+        ends = [(*map(int, pair.split("-")), count) for pair, count in nvlinks.items()]
+        links = "".join(
+            f'<nvlink target="{address[b if a == gpu else a]}" count="{count}" tclass="0x030200"/>'
+            for a, b, count in ends
+            if gpu in (a, b)
+        )
+        devices.append(
+            f'<pci busid="{address[gpu]}" class="0x030200" link_speed="8 GT/s" link_width="16">'
+            f'<gpu dev="{gpu}" sm="70" rank="{gpu}" gdr="1">{links}</gpu></pci>'
+        )
+    text = (
+        '<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85" '
+        f'affinity="ffff">{"".join(devices)}</cpu></system>'
+    )
+    return assume.apply(
+        detect.from_bytes(text.encode(), file="graph.xml"),
+        assume.gather(["nccl.version=2.30.7", "pair.p2p.read=OK"], None),
+    )
+
+
+@needs_corpus
+def test_random_nvlink_graphs() -> None:
+    runs = json.loads((CORPUS / "nccl_reference.json").read_text())["random_nvlink_study"]["runs"]
+    for run in runs:
+        document = advise.best_rings(graph_of(run["n"], run["links"]), model="nccl")
+        assert document.total_gbps == pytest.approx(run["frac"], rel=1e-3)
+        assert document.equal_speed is not None
+        assert (document.equal_speed.total_gbps or 0) >= max(run["best_equal"], run["total"]) - 1e-6
