@@ -14,6 +14,7 @@ import msgspec
 
 from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
+from topoadvisor.nccl import settings
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
@@ -35,6 +36,7 @@ def pages() -> dict[str, str]:
         "snapshot.schema.json": _schema(Snapshot),
         "advice.schema.json": _schema(Advice),
         "diff.schema.json": _schema(Diff),
+        "../topoadvisor/nccl/settings.json": settings.compile_register().decode(),
     }
 
 
