@@ -1,4 +1,4 @@
-"""Writes the generated pages under docs/: rules, command line, schemas. `--check` only says whether one is stale."""
+"""Writes the generated pages under docs/: rules, settings, command line, schemas. `--check` only names stale ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import settings_pages
 
 from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
@@ -23,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell")
-VERBS += ("diff", "hardware list", "hardware show")
+VERBS += ("diff", "explain", "hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 
@@ -32,6 +33,7 @@ def pages() -> dict[str, str]:
     return {
         "../README.md": OUTPUT.sub(_output, README.read_text(encoding="utf-8")),
         "rules.md": "".join(f"{line}\n" for line in _rules(load())),
+        **{f"settings/{name}": text for name, text in settings_pages.pages(load())},
         "cli.md": "".join(f"{line}\n" for line in _cli()),
         "snapshot.schema.json": _schema(Snapshot),
         "advice.schema.json": _schema(Advice),
@@ -101,11 +103,21 @@ def _cli() -> Iterator[str]:
 def main() -> int:
     """Write the pages, or with `--check` name the stale ones and return 1 when there are any."""
     stale = []
-    for name, content in pages().items():
+    if "--check" not in sys.argv:
+        # First, because the program and the pages about settings read it.
+        settings.COMPILED.write_bytes(settings.compile_register())
+    wanted = pages()
+    for left_over in (HERE / "settings").glob("*.md"):
+        if f"settings/{left_over.name}" not in wanted:
+            stale.append(f"settings/{left_over.name}")
+            if "--check" not in sys.argv:
+                left_over.unlink()
+    for name, content in wanted.items():
         path = HERE / name
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             stale.append(name)
             if "--check" not in sys.argv:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(content, encoding="utf-8")
     if "--check" not in sys.argv:
         # Not checked: other versions of the drawing library give other bytes for the same picture.
