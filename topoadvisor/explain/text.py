@@ -68,7 +68,8 @@ def _variable(info: SettingInfo, explanation: Explanation) -> Iterator[str]:
     yield section("Other names", _others(info))
     yield from _mentions(explanation)
     manual = [fill(_MANUAL[info.documented], "  ")] if info.documented else []
-    yield section("Source", [f"  {info.source}", *manual])
+    source = f"  {info.source}" if info.source.startswith("https://") else fill(info.source, "  ")
+    yield section("Source", [source, *manual])
 
 
 def _headline(info: SettingInfo) -> str:

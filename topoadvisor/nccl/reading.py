@@ -15,6 +15,7 @@ from topoadvisor.nccl.settings import SettingInfo
 _INTERFACES: Final = 16
 _HCAS: Final = 32
 _PARAM_DUMP: Final = "NCCL_PARAM_DUMP_ALL"
+_THREADS: Final = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
 _BUFFER: Final = "NCCL_BUFFSIZE"
 _LEAST_BUFFER: Final = 1024
 """Bytes below which the pieces of a ring, half a buffer in whole 512 bytes, are empty, and NCCL divides by 0."""
@@ -89,9 +90,22 @@ def number(info: SettingInfo, text: str) -> Reading:
             f"{value} becomes {kept} in {info.bits[0]} bits, of which the field keeps {info.bits[-1]}: {field}"
         )
         becomes = str(field)
+    elif info.name in _THREADS and (threads := _threads(info, value)) != value:
+        surprises.append(
+            f"NCCL takes {threads} threads: it wants a multiple of 32 from {info.minimum} to {info.maximum}"
+        )
+        becomes = str(threads)
     elif (outside := _outside(info, value)) is not None:
         surprises.append(outside)
     return Reading(becomes, tuple(surprises), fatal=info.name == _BUFFER and 0 <= value < _LEAST_BUFFER)
+
+
+def _threads(info: SettingInfo, value: int) -> int:
+    """Threads of a block after `getNthreads` (`src/graph/tuning.cc`); not positive = automatic, left as it is."""
+    low, high = info.minimum, info.maximum
+    if value <= 0 or low is None or high is None:
+        return value
+    return high if value % 32 else min(max(value, low), high)
 
 
 def _why(text: str) -> str:
