@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -55,6 +56,17 @@ def test_json_carries_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["asked"]["becomes"] == "0"
     assert document["variable"]["history"] == {"2.17.1": "1", "2.18.1": "2"}
     assert document["state"]["nccl"]
+
+
+@pytest.mark.parametrize("name", ["NCCL_P2P_LEVEL", "TORCH_FR_BUFFER_SIZE"])
+def test_what_the_source_cannot_hold_is_not_known(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    matrix = tmp_path / "matrix.txt"
+    matrix.write_text("\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n")
+    out = _run(capsys, name, str(matrix))
+    assert "not known whether it is set: a pasted matrix" in " ".join(out.split())
+    assert "not set" not in out
 
 
 def test_an_assumed_value_is_in_force(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from topoadvisor.collect.world import Files, World, printable
 from topoadvisor.nccl import conf, versions
+from topoadvisor.nccl.settings import find
 from topoadvisor.snapshot import NcclLibrary, Setting
 
 SYSTEM_FILE: Final = "/etc/nccl.conf"
@@ -26,7 +27,7 @@ _NAMES: Final = {
     "SLURM_NTASKS",
 }
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS(WORD|WD)|CREDENTIAL", re.I)
-"""Names never read, whatever their prefix: a snapshot is made to be handed on."""
+"""Names never read, whatever their prefix, unless they are known: a snapshot is made to be handed on."""
 _CONF_FILE_SINCE: Final = "2.23.4"
 _HOME_VARIABLE_SINCE: Final = "2.30.3"
 _FILE_LIMIT: Final = 1 << 20
@@ -37,7 +38,7 @@ def from_environment(world: World) -> list[Setting]:
     return [
         Setting(name=printable(name), value=printable(value), origin="environment")
         for name, value in sorted(world.environ.items())
-        if (name.startswith(_PREFIXES) or name in _NAMES) and not _SECRET.search(name)
+        if _known(name) or ((name.startswith(_PREFIXES) or name in _NAMES) and not _SECRET.search(name))
     ]
 
 
@@ -62,9 +63,14 @@ def from_files(files: Files, world: World, libraries: list[NcclLibrary]) -> list
                 managed=line.managed,
             )
             for line in conf.parse(data.decode(errors="surrogateescape"), version=version)
-            if not _SECRET.search(line.name)
+            if _known(line.name) or not _SECRET.search(line.name)
         ]
     return settings
+
+
+def _known(name: str) -> bool:
+    """Whether the register has it: NCCL_IB_PKEY is the row of a table, and no key."""
+    return find(name) is not None
 
 
 def _user_file(world: World, version: str | None) -> str | None:

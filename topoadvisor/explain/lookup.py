@@ -171,7 +171,8 @@ def _state(info: SettingInfo, snapshot: Snapshot) -> State:
     from topoadvisor.rules.scope import Known, Unknown
     from topoadvisor.topology import graph
 
-    node = gather(snapshot, graph.build(snapshot)).node
+    facts = gather(snapshot, graph.build(snapshot))
+    node = facts.node
 
     def known(name: str) -> object:
         fact = node[name]
@@ -184,7 +185,7 @@ def _state(info: SettingInfo, snapshot: Snapshot) -> State:
         for setting in snapshot.settings or []
         if setting.name == info.name
     ]
-    fact = node.get(f"env.{info.name}")
+    fact = node.get(f"env.{info.name}", facts.unset)
     machine = defaults.Machine(
         arch=_text(known("cpu.architecture")),
         cpu_vendor=_text(known("cpu.vendor")),
