@@ -104,6 +104,12 @@ def test_readings_of_the_newest_release(name: str, text: str, becomes: str | Non
     assert word is None or any(word in sentence for sentence in found.surprises)
 
 
+def test_a_number_means_what_it_meant_in_that_release() -> None:
+    assert _read("NCCL_IB_TC", "-1", "2.26.2").becomes == "-1"
+    assert _read("NCCL_IB_TC", "-1", "2.25.1").becomes == "255"
+    assert _read("NCCL_IB_GID_INDEX", "-1", "2.21.5").surprises == ()
+
+
 def test_a_buffer_of_eight_bytes_kills_the_job() -> None:
     assert _read("NCCL_BUFFSIZE", "8M").fatal
     assert _read("NCCL_BUFFSIZE", "8M").becomes == "8"

@@ -44,7 +44,7 @@ def read(info: SettingInfo, text: str, version: str | None = None) -> Reading | 
         case None:
             return None
         case "int" | "bool-int":
-            return number(info, text)
+            return number(info, text, version)
         case "strict-bool":
             since = info.since if info.name == _PARAM_DUMP and info.since else words.STRICT_SINCE
             return _words(words.strict_bool(text, version, since=since))
@@ -74,7 +74,7 @@ def read(info: SettingInfo, text: str, version: str | None = None) -> Reading | 
             return _text(info, text)
 
 
-def number(info: SettingInfo, text: str) -> Reading:
+def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
     """A number as `ncclLoadParam` reads it (`src/misc/param.cc`), and what becomes of it behind that."""
     value = levels.parse_int(text)
     if value is None:
@@ -83,7 +83,7 @@ def number(info: SettingInfo, text: str) -> Reading:
     if text != str(value):
         surprises.append(f"NCCL reads {value}: {_why(text)}")
     becomes = str(value)
-    if info.bits and not 0 <= value < 2 ** info.bits[-1] and becomes not in info.sentinels:
+    if info.bits and not 0 <= value < 2 ** info.bits[-1] and not _stands_for_something(info, value, version):
         kept = value % 2 ** info.bits[0]
         field = kept % 2 ** info.bits[-1]
         surprises.append(
@@ -95,7 +95,7 @@ def number(info: SettingInfo, text: str) -> Reading:
             f"NCCL takes {threads} threads: it wants a multiple of 32 from {info.minimum} to {info.maximum}"
         )
         becomes = str(threads)
-    elif (outside := _outside(info, value)) is not None:
+    elif (outside := _outside(info, value, version)) is not None:
         surprises.append(outside)
     return Reading(becomes, tuple(surprises), fatal=info.name == _BUFFER and 0 <= value < _LEAST_BUFFER)
 
@@ -123,8 +123,16 @@ def _why(text: str) -> str:
     return "what follows the digits is dropped, units too"
 
 
-def _outside(info: SettingInfo, value: int) -> str | None:
-    if str(value) in info.sentinels:
+def _stands_for_something(info: SettingInfo, value: int, version: str | None) -> bool:
+    """Whether a number has a meaning of its own; one below 0 only since it is, or was, the default."""
+    text = str(value)
+    if text not in info.sentinels or value >= 0 or version is None or text not in info.history.values():
+        return text in info.sentinels
+    return any(default == text and versions.at_least(version, since) for since, default in info.history.items())
+
+
+def _outside(info: SettingInfo, value: int, version: str | None) -> str | None:
+    if _stands_for_something(info, value, version):
         return None
     if info.parser == "bool-int" and value not in (0, 1):
         return f"it is a switch, and {value} is neither 0 nor 1"
