@@ -72,7 +72,7 @@ V100_PAIR = Machine(arch="x86_64", cpu_vendor="Intel", gpus=2, compute_capabilit
         ("NCCL_P2P_READ_ENABLE", None, HGX_H100, "-2", "off"),
         ("NCCL_P2P_READ_ENABLE", None, Machine(compute_capability=8.0, nvlink=True), "-2", "on"),
         ("NCCL_NET_OVERHEAD", None, TWO_4090_AMD, "-2", "2000"),
-        ("NCCL_CROSS_NIC", None, Machine(), "2", "the same NIC where that costs nothing"),
+        ("NCCL_CROSS_NIC", None, Machine(), "2", None),
         ("NCCL_IB_TIMEOUT", "2.7.8", Machine(), "14", None),
         ("NCCL_NVLS_ENABLE", "2.16.5", HGX_H100, None, None),
         ("NCCL_TREE_THRESHOLD", None, HGX_H100, None, None),

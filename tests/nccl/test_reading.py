@@ -104,6 +104,14 @@ def test_readings_of_the_newest_release(name: str, text: str, becomes: str | Non
     assert word is None or any(word in sentence for sentence in found.surprises)
 
 
+@pytest.mark.parametrize(
+    ("text", "version", "becomes"),
+    [("2", "2.27.7", "DEFAULT"), ("2", "2.28.3", "ZERO"), ("ZERO", "2.28.9", "DEFAULT"), ("zero", "2.29.2", "ZERO")],
+)
+def test_cta_policies_by_release(text: str, version: str, becomes: str) -> None:
+    assert _read("NCCL_CTA_POLICY", text, version).becomes == becomes
+
+
 def test_a_number_means_what_it_meant_in_that_release() -> None:
     assert _read("NCCL_IB_TC", "-1", "2.26.2").becomes == "-1"
     assert _read("NCCL_IB_TC", "-1", "2.25.1").becomes == "255"

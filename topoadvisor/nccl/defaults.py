@@ -153,7 +153,7 @@ def default(info: SettingInfo, version: str | None, machine: Machine) -> Default
         here, why = judge(version, machine)
         return Default(value, here, why)
     meaning = info.sentinels.get(value)
-    return Default(value, meaning, f"{value} stands for: {meaning}" if meaning else "it is the same on every machine")
+    return Default(value, None, meaning or "it is the same on every machine")
 
 
 Judged = tuple[str | None, str]

@@ -168,8 +168,8 @@ def cta_policy(text: str, version: str | None = None) -> WordReading:
         number = parse_int(text)
         if number is None:
             return WordReading(None)
-        known = number in (0, 1)
-        why = () if known and text == str(number) else (f"NCCL before 2.29.2 reads {number}; names came later",)
+        known = number in range(3 if _since(version, "2.28.3") else 2)
+        why = () if known and text == str(number) else (f"this NCCL knows numbers only, and reads {number}",)
         return WordReading(_POLICIES[number] if known else "DEFAULT", why)
     if text[:1] in tuple("0123456789"):
         if text[0] in "012":
