@@ -15,6 +15,7 @@ import settings_pages
 
 from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
+from topoadvisor.explain.lookup import Explanation
 from topoadvisor.nccl import settings
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         "snapshot.schema.json": _schema(Snapshot),
         "advice.schema.json": _schema(Advice),
         "diff.schema.json": _schema(Diff),
+        "explain.schema.json": _schema(Explanation),
         "../topoadvisor/nccl/settings.json": settings.compile_register().decode(),
     }
 
