@@ -1,4 +1,4 @@
-"""Writes the generated pages under docs/: rules, command line, schemas. `--check` only says whether one is stale."""
+"""Writes the generated pages under docs/: rules, settings, command line, schemas. `--check` only names stale ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import settings_pages
 
 from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
+from topoadvisor.explain.lookup import Explanation
+from topoadvisor.nccl import settings
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
@@ -22,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "rings", "emit nccl-conf", "emit shell")
-VERBS += ("emit nccl-topo", "diff", "hardware list", "hardware show")
+VERBS += ("emit nccl-topo", "diff", "explain", "hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 
@@ -31,10 +34,13 @@ def pages() -> dict[str, str]:
     return {
         "../README.md": OUTPUT.sub(_output, README.read_text(encoding="utf-8")),
         "rules.md": "".join(f"{line}\n" for line in _rules(load())),
+        **{f"settings/{name}": text for name, text in settings_pages.pages(load())},
         "cli.md": "".join(f"{line}\n" for line in _cli()),
         "snapshot.schema.json": _schema(Snapshot),
         "advice.schema.json": _schema(Advice),
         "diff.schema.json": _schema(Diff),
+        "explain.schema.json": _schema(Explanation),
+        "../topoadvisor/nccl/settings.json": settings.compile_register().decode(),
     }
 
 
@@ -99,11 +105,21 @@ def _cli() -> Iterator[str]:
 def main() -> int:
     """Write the pages, or with `--check` name the stale ones and return 1 when there are any."""
     stale = []
-    for name, content in pages().items():
+    if "--check" not in sys.argv:
+        # First, because the program and the pages about settings read it.
+        settings.COMPILED.write_bytes(settings.compile_register())
+    wanted = pages()
+    for left_over in (HERE / "settings").glob("*.md"):
+        if f"settings/{left_over.name}" not in wanted:
+            stale.append(f"settings/{left_over.name}")
+            if "--check" not in sys.argv:
+                left_over.unlink()
+    for name, content in wanted.items():
         path = HERE / name
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             stale.append(name)
             if "--check" not in sys.argv:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(content, encoding="utf-8")
     if "--check" not in sys.argv:
         # Not checked: other versions of the drawing library give other bytes for the same picture.

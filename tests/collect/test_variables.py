@@ -38,6 +38,13 @@ def test_secrets_are_never_read(make_world, tree):
     assert [name for name, *_ in in_files(tree, world)] == ["NCCL_DEBUG"]
 
 
+def test_what_the_register_knows_is_read_whatever_its_name(make_world, tree):
+    tree.file("/etc/nccl.conf", "NCCL_IB_PKEY=1\n")
+    world = make_world(environ={"NCCL_IB_PKEY_VALUE": "0x8001", "TORCH_FR_BUFFER_SIZE": "2000", "RDMAV_FORK_SAFE": "1"})
+    assert [setting.name for setting in variables.from_environment(world)] == sorted(world.environ)
+    assert [name for name, *_ in in_files(tree, world)] == ["NCCL_IB_PKEY"]
+
+
 def test_bytes_that_are_not_text_are_replaced(make_world):
     (setting,) = variables.from_environment(make_world(environ={"NCCL_X": os.fsdecode(b"a\xff")}))
     assert setting.value == "a�"

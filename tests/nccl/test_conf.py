@@ -149,3 +149,19 @@ VALUES = st.text(st.characters(exclude_characters="\n\r\0", codec="utf-8"), max_
 def test_what_is_written_plainly_is_read_back(wanted: dict[str, str], version: str | None) -> None:
     text = "".join(f"{name}={value}\n" for name, value in wanted.items())
     assert conf.effective(conf.parse(text, version)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("environ", "version", "paths"),
+    [
+        ({"HOME": "/home/a"}, None, ["/home/a/.nccl.conf", "/etc/nccl.conf"]),
+        ({"HOME": "/home/a"}, "2.29.7", ["/root/.nccl.conf", "/etc/nccl.conf"]),
+        ({"HOME": ""}, None, ["/root/.nccl.conf", "/etc/nccl.conf"]),
+        ({"HOME": "here"}, None, ["/etc/nccl.conf"]),
+        ({"NCCL_CONF_FILE": "/job/x"}, None, ["/job/x", "/etc/nccl.conf"]),
+        ({"NCCL_CONF_FILE": "/job/x"}, "2.22.3", ["/root/.nccl.conf", "/etc/nccl.conf"]),
+        ({"NCCL_CONF_FILE": ""}, "2.23.4", ["/root/.nccl.conf", "/etc/nccl.conf"]),
+    ],
+)
+def test_files_in_the_order_nccl_reads_them(environ: dict[str, str], version: str | None, paths: list[str]) -> None:
+    assert conf.paths(environ, "/root", version) == paths

@@ -66,7 +66,20 @@ def _root(
 
 
 def _register() -> None:
-    from topoadvisor.cli import capture, diff, emit, facts, hardware, matrix, render, rings, rules, scan, verify
+    from topoadvisor.cli import (
+        capture,
+        diff,
+        emit,
+        explain,
+        facts,
+        hardware,
+        matrix,
+        render,
+        rings,
+        rules,
+        scan,
+        verify,
+    )
 
     app.command("scan")(scan.scan)
     app.command("matrix")(matrix.matrix)
@@ -77,6 +90,7 @@ def _register() -> None:
     app.command("capture")(capture.capture)
     app.command("facts")(facts.facts)
     app.command("diff")(diff.diff)
+    app.command("explain")(explain.explain)
     app.add_typer(rules.app, name="rules")
     app.add_typer(hardware.app, name="hardware")
 

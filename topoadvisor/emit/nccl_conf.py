@@ -14,7 +14,7 @@ from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.nccl import conf
 from topoadvisor.snapshot import Snapshot
 
-SYSTEM_FILE: Final = "/etc/nccl.conf"
+SYSTEM_FILE: Final = conf.SYSTEM_FILE
 
 _READERS: Final = ("2.4.2", "2.26.2", "2.30.7")
 """One NCCL of each kind of reader: without comments, with them, and with a line buffer."""

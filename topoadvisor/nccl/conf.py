@@ -7,13 +7,21 @@ and a variable that is already in the process environment wins over every line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from topoadvisor.nccl import versions
 
 LONGEST = 1023
 """Bytes of a name or a value; what is longer is cut."""
+
+NAMED_BY = "NCCL_CONF_FILE"
+"""The variable that names a file in place of the per-user one. It counts in the process environment only."""
+
+SYSTEM_FILE = "/etc/nccl.conf"
+
+_NAMED_SINCE = "2.23.4"
+_HOME_VARIABLE_SINCE = "2.30.3"
 
 MANAGED_BEGIN = "# >>> topoadvisor managed block"
 MANAGED_END = "# <<< topoadvisor managed block"
@@ -105,6 +113,26 @@ def parse(text: str, version: str | None = None) -> list[ConfLine]:
         first_lines.setdefault(name, number)
         found.append(ConfLine(number, name, value, tuple(surprises), managed))
     return found
+
+
+def paths(environ: Mapping[str, str], home: str | None, version: str | None = None) -> list[str]:
+    """The files that NCCL reads, in its order: what an earlier one defines, a later one does not change.
+
+    The process environment wins over all of them. Since 2.23.4 NCCL_CONF_FILE replaces the per-user file; since 2.30.3
+    `~` is $HOME, before it was `home`, the home directory of the password database (`src/misc/param.cc`).
+    `version` is NCCL's; None = the newest known. Raises ValueError when it is no version.
+    """
+    named = environ.get(NAMED_BY) if _since(version, _NAMED_SINCE) else None
+    if named:
+        return [named, SYSTEM_FILE]
+    by_variable = environ.get("HOME") if _since(version, _HOME_VARIABLE_SINCE) else None
+    directory = by_variable or home
+    user = [f"{directory.rstrip('/')}/.nccl.conf"] if directory and directory.startswith("/") else []
+    return [*user, SYSTEM_FILE]
+
+
+def _since(version: str | None, first: str) -> bool:
+    return version is None or versions.at_least(version, first)
 
 
 def effective(lines: list[ConfLine]) -> dict[str, str]:

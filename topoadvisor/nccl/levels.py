@@ -58,6 +58,15 @@ _NAMES_SINCE: Final = {
 _LEGACY: Final = (NcclPath.LOC, NcclPath.PIX, NcclPath.PXB, NcclPath.PHB, NcclPath.SYS, NcclPath.SYS)
 """What the digits mean since 2.6.4 (`levelsOldToNew` in `src/graph/paths.cc`)."""
 
+
+def names() -> list[tuple[NcclPath, str, list[str]]]:
+    """(level, first release that knows its name, old digits for it), nearest first."""
+    return [
+        (path, since, [str(digit) for digit, level in enumerate(_LEGACY) if level is path])
+        for path, since in _NAMES_SINCE.items()
+    ]
+
+
 _MERGE_LEVELS: Final = {
     "LOC": NcclPath.LOC,
     "PORT": NcclPath.NVL,

@@ -7,7 +7,7 @@ the path is led through the CPU next to the destination, which is why two GPUs b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topoadvisor.nccl import rates
@@ -74,7 +74,7 @@ class Reach:
     gbps: float | None
     inferred: tuple[str, ...] = ()
     unknown: str | None = None
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[Node, ...] = field(default=(), compare=False)
     """The way from the source to the destination, both included; empty where it is not known."""
 
 

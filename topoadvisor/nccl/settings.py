@@ -1,55 +1,185 @@
-"""The register of NCCL's variables: what each is, how it is read, and where it belongs."""
+"""The register of variables: NCCL's own, those of its neighbours, and names that nobody reads.
+
+`settings.yaml`, `neighbours.yaml` and `inventions.yaml` are the sources; `settings.json` is written from them by
+`docs/build.py`, because it loads in a hundredth of the time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, cast, get_args
+from typing import Any, Final, Literal
 
-import yaml
+import msgspec
+
+from topoadvisor.nccl import versions
+
+NEWEST: Final = "2.32.3"
+"""The newest release that the register was checked against."""
 
 Parser = Literal[
-    "int", "bool-int", "level", "merge-level", "list", "ifname", "hca", "algo", "proto", "debug", "path", "text"
+    "int",
+    "bool-int",
+    "strict-bool",
+    "level",
+    "merge-level",
+    "list",
+    "ifname",
+    "hca",
+    "algo",
+    "proto",
+    "debug",
+    "debug-subsys",
+    "debug-levels",
+    "choice",
+    "choice-exact",
+    "netdevs-policy",
+    "cta-policy",
+    "path",
+    "text",
 ]
 Class = Literal["system", "tuning", "workaround", "diagnostic"]
+Kind = Literal["switch", "integer", "bytes", "choice", "level", "list", "path", "text"]
+Scope = Literal["node", "job", "rank"]
 
-_FILE: Final = Path(__file__).with_name("settings.yaml")
+_HERE: Final = Path(__file__).parent
+COMPILED: Final = _HERE / "settings.json"
 
 
-@dataclass(frozen=True)
-class SettingInfo:
-    """One variable of core NCCL."""
+class SettingInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One variable."""
 
     name: str
-    since: str | None
-    """First release that reads it; `2.3.5` stands for older ones too; None = known from the manual only."""
-    removed: str | None
-    """First release that no longer reads it; None = still read, as far as is known."""
-    parser: Parser
-    setting_class: Class
     what: str
     """What it does, one sentence."""
+    setting_class: Class = msgspec.field(name="class")
+    scope: Scope
+    """What it describes: the machine, the whole job, or one process."""
+    source: str
+    """Where reading and default were checked: an address, or words."""
+    owner: str = "NCCL"
+    """Who reads it."""
+    since: str | None = None
+    """First release that reads it; `2.3.5` stands for older ones too; None = known from the manual only."""
+    removed: str | None = None
+    """First release that no longer reads it; None = still read, as far as is known."""
+    kind: Kind | None = msgspec.field(name="type", default=None)
+    parser: Parser | None = None
+    """How its text is read; None = not by NCCL."""
+    equal: Literal["yes", "no"] | None = None
+    """Whether all ranks must have the same value; None = not known."""
+    default: str | None = None
+    """In the newest release."""
+    history: dict[str, str] = {}
+    """Release → default from then on, oldest first; empty = it never changed."""
+    sentinels: dict[str, str] = {}
+    """Number → what it stands for."""
+    values: list[str] = []
+    minimum: int | None = None
+    maximum: int | None = None
+    bits: list[int] = []
+    """Bits of NCCL's variable and of the hardware field behind it, where they cut the number."""
+    replacement: str | None = None
+    replaces: str | None = None
+    reads: Literal["never"] | None = None
+    """`never`: declared in NCCL's source and read by nothing."""
+    documented: Literal["system", "debugging"] | None = None
+    """Its part of NCCL's manual."""
+    pitfalls: list[str] = []
+
+    def exists_in(self, version: str | None) -> bool:
+        """Whether a release of NCCL reads it; None = the newest. Raises ValueError for what is no version."""
+        asked = NEWEST if version is None else version
+        if self.reads == "never" or self.since is None or not versions.at_least(asked, self.since):
+            return False
+        return self.removed is None or not versions.at_least(asked, self.removed)
+
+    def default_in(self, version: str | None) -> str | None:
+        """The default in one release as the source spells it, sentinels included; None = the newest release.
+
+        None when it is not known, or when that release does not read the variable. Raises ValueError for what is no
+        version.
+        """
+        if version is None or not self.history:
+            return self.default if self.exists_in(version) else None
+        if not self.exists_in(version):
+            return None
+        reached = [text for since, text in self.history.items() if versions.at_least(version, since)]
+        return reached[-1] if reached else None
+
+
+class Invention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A name that people set and no release reads."""
+
+    name: str
+    instead: list[str]
+    """Variables that were probably meant; may be empty."""
+    why: str
+
+
+class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that `settings.json` holds."""
+
+    nccl: list[SettingInfo]
+    neighbours: list[SettingInfo]
+    inventions: list[Invention]
+
+
+@cache
+def _register() -> Register:
+    return msgspec.json.decode(COMPILED.read_bytes(), type=Register)
 
 
 @cache
 def registry() -> dict[str, SettingInfo]:
-    """Every variable that core NCCL reads or once read, by name. Read once, from `settings.yaml`."""
-    # The loader without types is faster, and 2.10 stays a version. Some builds of PyYAML have no C loader.
+    """Every variable that core NCCL reads or once read, by name."""
+    return {info.name: info for info in _register().nccl}
+
+
+@cache
+def neighbours() -> dict[str, SettingInfo]:
+    """Variables of frameworks, plugins and other libraries that touch the interconnect, by name."""
+    return {info.name: info for info in _register().neighbours}
+
+
+@cache
+def inventions() -> dict[str, Invention]:
+    """Names in wide circulation that nobody reads."""
+    return {invention.name: invention for invention in _register().inventions}
+
+
+def find(name: str) -> SettingInfo | None:
+    """The variable of this name, NCCL's or a neighbour's."""
+    return registry().get(name) or neighbours().get(name)
+
+
+def compile_register() -> bytes:
+    """`settings.json` from its sources, one variable to a line.
+
+    Raises msgspec.ValidationError for a row with an unknown key, a missing one, or a value that is none of the allowed.
+    """
+    lists = {
+        "nccl": (_rows("settings.yaml"), SettingInfo),
+        "neighbours": (_rows("neighbours.yaml"), SettingInfo),
+        "inventions": (_rows("inventions.yaml"), Invention),
+    }
+    parts = [
+        f'"{key}": [\n' + ",\n".join(msgspec.json.encode(msgspec.convert(row, kind)).decode() for row in rows) + "\n]"
+        for key, (rows, kind) in lists.items()
+    ]
+    return ("{" + ",\n".join(parts) + "}\n").encode()
+
+
+def _rows(file: str) -> list[dict[str, Any]]:
+    import yaml
+
+    # Without types 2.10 stays a version; the numbers are turned into numbers here.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    rows = yaml.load(_FILE.read_bytes(), Loader=loader)
-    return {name: _info(name, *row) for name, row in rows.items()}
+    rows = yaml.load((_HERE / file).read_bytes(), Loader=loader)
+    return [{"name": name, **{key: _typed(key, value) for key, value in row.items()}} for name, row in rows.items()]
 
 
-def _info(name: str, life: str, parser: str, setting_class: str, what: str) -> SettingInfo:
-    if parser not in get_args(Parser) or setting_class not in get_args(Class):
-        raise ValueError(f"{_FILE.name}: {name}: unknown reading {parser!r} or class {setting_class!r}")
-    since, _, removed = life.partition("..")
-    return SettingInfo(
-        name=name,
-        since=None if since == "manual" else since,
-        removed=removed or None,
-        parser=cast(Parser, parser),
-        setting_class=cast(Class, setting_class),
-        what=what,
-    )
+def _typed(key: str, value: Any) -> Any:
+    if key in ("minimum", "maximum"):
+        return int(value)
+    return [int(item) for item in value] if key == "bits" else value

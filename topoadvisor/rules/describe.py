@@ -29,16 +29,16 @@ def explain(rule: Rule) -> str:
     about = _SUBJECTS.get(rule.subject, f"each {rule.subject}")
     blocks = [
         f"{rule.id} {rule.name}\n{rule.severity}, about {about}, from {rule.file}{_preview(rule)}",
-        _fill(rule.title),
-        "\n\n".join(_fill(paragraph) for paragraph in rule.why.strip().split("\n\n")),
-        _section("When", _when(rule)),
-        _section("Facts", _facts(rule)),
-        _section("Advice", (line for entry in rule.advice for line in _entry(entry))),
-        _section("Otherwise", [_fill(rule.right, "  ")] if rule.right else []),
-        _section("If a fact is unknown", [f"  {rule.ask}"] if rule.ask else []),
-        _section("Measurement that confirms it", [f"  {rule.verify}"] if rule.verify else []),
-        _section("Replaces the settings of", [f"  {', '.join(rule.overrides)}"] if rule.overrides else []),
-        _section("References", (f"  {each.url} (read {each.read})" for each in rule.references)),
+        fill(rule.title),
+        "\n\n".join(fill(paragraph) for paragraph in rule.why.strip().split("\n\n")),
+        section("When", _when(rule)),
+        section("Facts", _facts(rule)),
+        section("Advice", (line for entry in rule.advice for line in _entry(entry))),
+        section("Otherwise", [fill(rule.right, "  ")] if rule.right else []),
+        section("If a fact is unknown", [f"  {rule.ask}"] if rule.ask else []),
+        section("Measurement that confirms it", [f"  {rule.verify}"] if rule.verify else []),
+        section("Replaces the settings of", [f"  {', '.join(rule.overrides)}"] if rule.overrides else []),
+        section("References", (f"  {each.url} (read {each.read})" for each in rule.references)),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -47,12 +47,14 @@ def _preview(rule: Rule) -> str:
     return "  (preview)" if rule.status == "preview" else ""
 
 
-def _section(title: str, lines: Iterable[str]) -> str:
+def section(title: str, lines: Iterable[str]) -> str:
+    """A heading and its lines; empty when there are none."""
     body = list(lines)
     return "\n".join([title, *body]) if body else ""
 
 
-def _fill(text: str, indent: str = "", first: str | None = None) -> str:
+def fill(text: str, indent: str = "", first: str | None = None) -> str:
+    """Text in lines of at most 80 columns, the first one indented by `first`."""
     return textwrap.fill(
         " ".join(text.split()),
         width=_WIDTH,
@@ -64,11 +66,11 @@ def _fill(text: str, indent: str = "", first: str | None = None) -> str:
 
 
 def _when(rule: Rule) -> Iterator[str]:
-    yield _fill(rule.when, "  ")
+    yield fill(rule.when, "  ")
     if rule.applies_when:
-        yield _fill(rule.applies_when, "    ", "  only if ")
+        yield fill(rule.applies_when, "    ", "  only if ")
     for condition in rule.not_when:
-        yield _fill(condition, "    ", "  not if ")
+        yield fill(condition, "    ", "  not if ")
 
 
 def _facts(rule: Rule) -> Iterator[str]:
@@ -76,12 +78,12 @@ def _facts(rule: Rule) -> Iterator[str]:
     for name in dict.fromkeys([*read, *rule.evidence]):
         found = spec(name)
         if found is not None:
-            yield _fill(f"{name}: {found.meaning}", "    ", "  ")
+            yield fill(f"{name}: {found.meaning}", "    ", "  ")
 
 
 def _entry(entry: Entry) -> Iterator[str]:
     if entry.action:
-        yield _fill(f"{entry.action} ({entry.safety})", "    ", "  - ")
+        yield fill(f"{entry.action} ({entry.safety})", "    ", "  - ")
     if entry.command:
         yield f"    $ {entry.command}"
     for name, value in entry.set.items():
@@ -98,4 +100,4 @@ def _entry(entry: Entry) -> Iterator[str]:
     }
     for word, text in details.items():
         if text:
-            yield _fill(f"{word}: {text}", "      ", "    ")
+            yield fill(f"{word}: {text}", "      ", "    ")

@@ -130,19 +130,19 @@ def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[
     scope.put("variable.line", Known(setting.line or 0, origin))
     scope.put("variable.known", Known(info is not None, "catalogue"))
     scope.put("variable.class", Known(info.setting_class if info else "", "catalogue"))
-    scope.put("variable.parser", Known(info.parser if info else "", "catalogue"))
+    scope.put("variable.parser", Known((info.parser if info else None) or "", "catalogue"))
     scope.put("variable.since", Known((info.since if info else None) or "", "catalogue"))
     scope.put("variable.removed", Known((info.removed if info else None) or "", "catalogue"))
     numeric = info is not None and info.parser in ("int", "bool-int")
     integer = levels.parse_int(setting.value) if numeric else None
     why = "NCCL keeps its default for this text" if numeric else f"{setting.name} is no number for NCCL"
     scope.read("variable.integer", integer, "derived", why)
-    selectable = _SELECTED.get(info.parser) if info is not None else None
+    selectable = _SELECTED.get(info.parser or "") if info is not None else None
     nothing = Unknown(f"{setting.name} selects no devices")
     selects = follow(lambda names: matches_set(setting.value, names), node.facts[selectable]) if selectable else nothing
     scope.put("variable.selects", selects)
     scope.put("variable.exact", Known(exact(setting.value), "derived") if selectable else nothing)
-    known_words = _WORDS.get(info.parser) if info is not None else None
+    known_words = _WORDS.get(info.parser or "") if info is not None else None
     no_list = Unknown(f"{setting.name} is no list of algorithms or protocols")
     unknown_words = choices.unknown_words(setting.value, known_words) if known_words else []
     scope.put("variable.unknown_words", Known(unknown_words, "derived") if known_words else no_list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from topoadvisor.nccl import versions
+from topoadvisor.nccl import selection, versions
 
 
 def version_ge(a: str, b: str) -> bool:
@@ -17,20 +17,9 @@ def version_ge(a: str, b: str) -> bool:
 
 
 def matches_set(pattern: str, names: list[str]) -> list[str]:
-    """The names that a pattern in the style of NCCL_IB_HCA selects, in their order.
-
-    A leading `^` excludes, then a leading `=` asks for whole names instead of prefixes; `name:port` counts as `name`.
-    A pattern without names matches everything, so that `^` alone leaves nothing.
-    """
-    exclude = pattern.startswith("^")
-    rest = pattern.removeprefix("^")
-    exact = rest.startswith("=")
-    wanted = [token.split(":", 1)[0] for token in rest.removeprefix("=").split(",") if token]
-
-    def hit(name: str) -> bool:
-        return not wanted or any(name == token if exact else name.startswith(token) for token in wanted)
-
-    return [name for name in names if hit(name) != exclude]
+    """The names that a pattern in the style of NCCL_IB_HCA selects, in their order; ports are not looked at."""
+    selected = selection.parse(pattern)
+    return [name for name in names if selected.picks(name)]
 
 
 def exact(pattern: str) -> str:

@@ -1,0 +1,189 @@
+"""What NCCL makes of a text; ALGO, PROTO and name lists were compared with NCCL's own functions, compiled."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topoadvisor.nccl import reading
+from topoadvisor.nccl.settings import registry
+
+VERSIONS = (None, "2.4.8", "2.7.8", "2.20.5", "2.23.4", "2.24.3", "2.28.9", "2.30.7", "2.32.3")
+
+
+def _read(name: str, text: str, version: str | None = None) -> reading.Reading:
+    found = reading.read(registry()[name], text, version)
+    assert found is not None
+    return found
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from(sorted(registry())), st.text() | st.text("^=,:;| \t0123456789xABCring"), st.sampled_from(VERSIONS)
+)
+def test_no_text_breaks_a_parser(name: str, text: str, version: str | None) -> None:
+    found = _read(name, text, version)
+    assert all(found.surprises)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_bytes_of_a_file_break_no_parser(data: bytes) -> None:
+    text = data.decode(errors="surrogateescape")
+    for name in (
+        "NCCL_ALGO",
+        "NCCL_IB_HCA",
+        "NCCL_DEBUG_SUBSYS",
+        "NCCL_CTA_POLICY",
+        "NCCL_NETDEVS_POLICY",
+        "NCCL_BUFFSIZE",
+    ):
+        _read(name, text)
+
+
+@pytest.mark.parametrize("name", ["NCCL_IB_HCA", "NCCL_BUFFSIZE", "NCCL_CTA_POLICY", "NCCL_NETDEVS_POLICY"])
+def test_long_digits_reach_no_limit(name: str) -> None:
+    for text in ("9" * 6000, "MAX:" + "9" * 6000, "mlx5_0:" + "9" * 6000, "٣", "MAX:٣"):
+        _read(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "becomes", "word"),
+    [
+        ("NCCL_IB_TIMEOUT", "1000", "8", "232"),
+        ("NCCL_IB_TIMEOUT", "22", "22", None),
+        ("NCCL_IB_RETRY_CNT", "13", "5", "keeps 3"),
+        ("NCCL_IB_TC", "-1", "-1", None),
+        ("NCCL_IB_TC", "106", "106", None),
+        ("NCCL_BUFFSIZE", "8388608", "8388608", None),
+        ("NCCL_NVLS_ENABLE", "true", "0", "is 0"),
+        ("NCCL_NVLS_ENABLE", "3", "3", "above 2"),
+        ("NCCL_P2P_DISABLE", "2", "2", "switch"),
+        ("NCCL_P2P_DISABLE", "-2", "-2", None),
+        ("NCCL_NTHREADS", "0400", "256", "octal"),
+        ("NCCL_NTHREADS", "1000", "512", "multiple of 32"),
+        ("NCCL_NTHREADS", "32", "64", "multiple of 32"),
+        ("NCCL_NTHREADS", "-2", "-2", None),
+        ("NCCL_MIN_NRINGS", "4", "4", None),
+        ("NCCL_IB_GID_INDEX", "3 # roce v2", "3", "dropped"),
+        ("NCCL_P2P_LEVEL", "5", "SYS", None),
+        ("NCCL_P2P_LEVEL", "node", None, "PHB"),
+        ("NCCL_NET_MERGE_LEVEL", "port", "LOC", "fuses no NICs"),
+        ("NCCL_SOCKET_FAMILY", "AF_INET6", "AF_INET6", None),
+        ("NCCL_SOCKET_FAMILY", "af_inet", None, "spelling"),
+        ("NCCL_LAUNCH_MODE", "group", "GROUP", None),
+        ("NCCL_IB_RAIL_POLICY", "CX9:FLIP", "CX9:FLIP", None),
+        ("NCCL_NETDEVS_POLICY", "max:2", "MAX:2", None),
+        ("NCCL_NETDEVS_POLICY", "MAX:0", "AUTO", "AUTO"),
+        ("NCCL_CTA_POLICY", "zero", "ZERO", None),
+        ("NCCL_CTA_POLICY", "21", "ZERO", "first digit"),
+        ("NCCL_CTA_POLICY", "ZERO|EFFICIENCY", "ZERO", "exclude"),
+        ("NCCL_TOPO_FILE", "~/topo.xml", "~/topo.xml", "expands"),
+        ("NCCL_DEBUG", "info", "INFO", None),
+        ("NCCL_DEBUG", " WARN ", "WARN", None),
+        ("NCCL_DEBUG", "DEBUG", None, "nothing is logged"),
+        ("NCCL_SET_THREAD_NAME", "true", "1", None),
+        ("NCCL_SET_THREAD_NAME", "yes", None, "as if it were not set"),
+        ("NCCL_PARAM_DUMP_ALL", "f", "0", None),
+        ("NCCL_SOCKET_IFNAME", "e", None, "one character"),
+        ("NCCL_SOCKET_IFNAME", "", None, None),
+        ("NCCL_SOCKET_IFNAME", "eth", "names that begin with eth", None),
+        ("NCCL_SOCKET_IFNAME", "^docker,lo", "all but names that begin with docker, lo", None),
+        ("NCCL_IB_HCA", "=mlx5_0:1", "exactly mlx5_0 port 1", None),
+        ("NCCL_IB_HCA", "mlx5_1", "names that begin with mlx5_1", "mlx5_10"),
+        ("NCCL_IB_HCA", "=^mlx5_0", "exactly ^mlx5_0", "very first"),
+        ("NCCL_IB_HCA", "mlx5_0,^mlx5_1", "names that begin with mlx5_0, ^mlx5_1", "letters"),
+        ("NCCL_IB_HCA", "^", "all but every name", "excludes every"),
+    ],
+)
+def test_readings_of_the_newest_release(name: str, text: str, becomes: str | None, word: str | None) -> None:
+    found = _read(name, text)
+    assert found.becomes == becomes
+    assert (word is None) == (not found.surprises)
+    assert word is None or any(word in sentence for sentence in found.surprises)
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "becomes"),
+    [("2", "2.27.7", "DEFAULT"), ("2", "2.28.3", "ZERO"), ("ZERO", "2.28.9", "DEFAULT"), ("zero", "2.29.2", "ZERO")],
+)
+def test_cta_policies_by_release(text: str, version: str, becomes: str) -> None:
+    assert _read("NCCL_CTA_POLICY", text, version).becomes == becomes
+
+
+def test_a_number_means_what_it_meant_in_that_release() -> None:
+    assert _read("NCCL_IB_TC", "-1", "2.26.2").becomes == "-1"
+    assert _read("NCCL_IB_TC", "-1", "2.25.1").becomes == "255"
+    assert _read("NCCL_IB_GID_INDEX", "-1", "2.21.5").surprises == ()
+
+
+def test_a_buffer_of_eight_bytes_kills_the_job() -> None:
+    assert _read("NCCL_BUFFSIZE", "8M").fatal
+    assert _read("NCCL_BUFFSIZE", "8M").becomes == "8"
+    assert not _read("NCCL_BUFFSIZE", "4194304").fatal
+    assert not _read("NCCL_BUFFSIZE", "-2").fatal
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "becomes", "fatal"),
+    [
+        ("RING", None, "Ring", False),
+        ("^NVLS,NVLSTree", None, "CollNetChain, CollNetDirect, PAT, Ring, Tree", False),
+        ("Ring;allreduce:tree", None, "Ring; allreduce: Tree", False),
+        ("Ring, Tree", None, None, True),
+        ("Ring, Tree", "2.23.4", "Ring", False),
+        ("CollNet", "2.12.7", "CollNet", False),
+        ("CollNet", "2.14.3", "nothing", False),
+        ("CollNet", "2.24.3", None, True),
+        ("PAT", "2.22.3", "nothing", False),
+        ("allreduce:tree;ring", None, None, True),
+        (";ring", None, None, True),
+        (":", None, None, True),
+        (",,ring", None, "Ring", False),
+        ("", None, None, False),
+        ("", "2.23.4", "nothing", True),
+    ],
+)
+def test_algorithms(text: str, version: str | None, becomes: str | None, fatal: bool) -> None:
+    found = _read("NCCL_ALGO", text, version)
+    assert (found.becomes, found.fatal) == (becomes, fatal)
+
+
+def test_excluding_ll_forces_ll128() -> None:
+    assert any("LL128" in sentence for sentence in _read("NCCL_PROTO", "^LL").surprises)
+    assert _read("NCCL_PROTO", "^LL128").surprises == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "becomes"),
+    [
+        ("INIT,NET", None, "INIT,NET"),
+        ("init, net", None, "INIT,NET"),
+        ("init, net", "2.30.4", "INIT"),
+        ("INIT,ALLREDUCE", None, None),
+        ("INIT,ALLREDUCE", "2.30.4", "INIT"),
+        ("ALL", None, "ALL"),
+        ("^ALL", None, "none"),
+        ("^INIT", "2.4.8", "none"),
+        ("COLL", "2.4.8", "INIT,COLL"),
+        ("COLL", "2.5.6", "COLL"),
+        ("BOOTSTRAP", "2.20.5", "none"),
+    ],
+)
+def test_subsystems_by_release(text: str, version: str | None, becomes: str | None) -> None:
+    assert _read("NCCL_DEBUG_SUBSYS", text, version).becomes == becomes
+
+
+def test_all_reduce_is_no_subsystem_and_the_real_one_is_named() -> None:
+    assert "COLL is meant" in _read("NCCL_DEBUG_SUBSYS", "INIT,ALLREDUCE").surprises[0]
+
+
+def test_attention_is_a_level_since_2_32_3() -> None:
+    assert _read("NCCL_DEBUG", "ATTN", "2.32.3").becomes == "ATTN"
+    assert "2.32.3" in _read("NCCL_DEBUG", "ATTN", "2.30.7").surprises[0]
+
+
+def test_what_is_no_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a version"):
+        _read("NCCL_NTHREADS", "1", "new")

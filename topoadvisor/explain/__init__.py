@@ -1,0 +1,1 @@
+"""What a word means: a variable, a rule, a term of the field, a fact."""

@@ -1,0 +1,252 @@
+"""Word → what it is: a variable with its state on one machine, a rule, a term, a fact, or a name that nobody reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.explain import glossary
+from topoadvisor.explain.glossary import Term
+from topoadvisor.nccl import defaults, levels, reading, settings, versions
+from topoadvisor.nccl.settings import Invention, SettingInfo
+from topoadvisor.rules.model import Rule
+from topoadvisor.rules.vocabulary import VOCABULARY
+from topoadvisor.snapshot import Snapshot
+
+SCHEMA: Final = "topoadvisor.explain/1"
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
+_NEAREST: Final = 3
+
+Kind = Literal["variable", "invention", "rule", "term", "fact"]
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of what an explanation is made of."""
+
+
+class Value(Struct, frozen=True, kw_only=True):
+    """One text that the variable has, and what NCCL makes of it."""
+
+    text: str
+    origin: str
+    """`environment`, a file, `assumed`, or `asked` for a value given with the word."""
+    line: int | None = None
+    becomes: str | None = None
+    """In NCCL's words; None = it counts as not set, or NCCL does not read it."""
+    fatal: bool = False
+    surprises: list[str] = []
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """A variable on one machine."""
+
+    nccl: str | None
+    """Version of the NCCL library; None = not known, and the newest is taken."""
+    read: bool | None
+    """Whether that NCCL reads it; None for variables of others."""
+    in_force: Value | None
+    """None = it is not set."""
+    overridden: list[Value] = []
+    not_known: str | None = None
+    """Why it is not known whether it is set; None = it is known."""
+    default: str | None = None
+    default_here: str | None = None
+    """What the default comes to on this machine."""
+    default_why: str | None = None
+
+
+class Mention(Struct, frozen=True, kw_only=True):
+    """A rule that speaks of the word."""
+
+    id: str
+    name: str
+    severity: str
+
+
+class LevelWord(Struct, frozen=True, kw_only=True):
+    """One level that a variable takes."""
+
+    name: str
+    digits: list[str]
+    """Old spellings."""
+    since: str
+    what: str
+
+
+class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+    """Everything about one word. Exactly one of the five is there, the one that `kind` names."""
+
+    word: str
+    kind: Kind
+    variable: SettingInfo | None = None
+    invention: Invention | None = None
+    rule: Rule | None = None
+    term: Term | None = None
+    fact: str | None = None
+    """Meaning of a fact."""
+    asked: Value | None = None
+    """The value given with the word, as in `NCCL_P2P_LEVEL=phb`."""
+    state: State | None = None
+    levels: list[LevelWord] = []
+    rules: list[Mention] = []
+
+
+def needs_machine(word: str) -> bool:
+    """Whether the machine matters for this word: it is a variable."""
+    name, _ = _split(word)
+    return settings.find(name) is not None
+
+
+def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Explanation:
+    """What a word means; `NAME=VALUE` also says what NCCL makes of the value.
+
+    Raises TopoAdvisorError with the nearest names when there is nothing of this name.
+    """
+    name, text = _split(word)
+    if (info := settings.find(name)) is not None:
+        return _variable(word, info, text, rules, snapshot)
+    if (invention := settings.inventions().get(name)) is not None:
+        return Explanation(word=word, kind="invention", invention=invention, rules=mentions(name, rules))
+    rule = next((rule for rule in rules if word in (rule.id, rule.name) or word.upper() == rule.id), None)
+    if rule is not None:
+        return Explanation(word=word, kind="rule", rule=rule)
+    if (term := glossary.find(word)) is not None:
+        return Explanation(word=word, kind="term", term=term, rules=mentions(term.name, rules))
+    if (fact := VOCABULARY.get(word)) is not None:
+        return Explanation(word=word, kind="fact", fact=fact.meaning, rules=mentions(word, rules))
+    close = nearest(word, rules)
+    hint = f"Did you mean {' or '.join(close)}?" if close else "It explains variables, rules, terms and facts."
+    raise TopoAdvisorError(f"there is nothing to explain for {word[:80]}", hint=hint)
+
+
+def nearest(word: str, rules: Iterable[Rule]) -> list[str]:
+    """The names that a word was probably meant to be, best first, at most three."""
+    from difflib import get_close_matches
+
+    names = [*settings.registry(), *settings.neighbours(), *settings.inventions(), *VOCABULARY]
+    names += [spelling for term in glossary.terms().values() for spelling in (term.name, *term.also)]
+    names += [name for rule in rules for name in (rule.id, rule.name)]
+    by_case = {name.lower(): name for name in names}
+    # Names are no longer than this, and the comparison takes the product of the lengths.
+    found = get_close_matches(word[:100].lower(), by_case, n=_NEAREST, cutoff=0.6)
+    return [by_case[name] for name in found]
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    match = _ASSIGNMENT.fullmatch(word)
+    name, text = (match[1], match[2]) if match else (word.removeprefix("env."), None)
+    return (name if settings.find(name) else name.upper()), text
+
+
+def _variable(
+    word: str, info: SettingInfo, text: str | None, rules: Sequence[Rule], snapshot: Snapshot | None
+) -> Explanation:
+    state = None if snapshot is None else _state(info, snapshot)
+    version = state.nccl if state else None
+    return Explanation(
+        word=word,
+        kind="variable",
+        variable=info,
+        asked=None if text is None else _value(info, text, "asked", None, version),
+        state=state,
+        levels=level_words() if info.parser == "level" else [],
+        rules=mentions(info.name, rules),
+    )
+
+
+def level_words() -> list[LevelWord]:
+    """The levels of NCCL_P2P_LEVEL and NCCL_NET_GDR_LEVEL, nearest first."""
+    return [
+        LevelWord(name=path.name, digits=digits, since=since, what=glossary.terms()[path.name].what)
+        for path, since, digits in levels.names()
+    ]
+
+
+def _state(info: SettingInfo, snapshot: Snapshot) -> State:
+    from topoadvisor.rules.facts import gather
+    from topoadvisor.rules.scope import Known, Unknown
+    from topoadvisor.topology import graph
+
+    facts = gather(snapshot, graph.build(snapshot))
+    node = facts.node
+
+    def known(name: str) -> object:
+        fact = node[name]
+        return fact.value if isinstance(fact, Known) else None
+
+    found = known("nccl.version")
+    version = found if isinstance(found, str) and versions.is_version(found) else None
+    values = [
+        _value(info, setting.value, setting.origin, setting.line, version)
+        for setting in snapshot.settings or []
+        if setting.name == info.name
+    ]
+    fact = node.get(f"env.{info.name}", facts.unset)
+    machine = defaults.Machine(
+        arch=_text(known("cpu.architecture")),
+        cpu_vendor=_text(known("cpu.vendor")),
+        cpu_family=_number(known("cpu.family")),
+        cpu_model=_number(known("cpu.model")),
+        gpus=_number(known("gpus.count")),
+        compute_capability=_real(known("gpus.compute_capability_min")),
+        nvlink=_truth(known("nvlink.any")),
+        nvswitch=_truth(known("nvlink.switch")),
+        c2c=_truth(known("c2c.any")),
+        cuda=_text(known("cuda.version")),
+    )
+    own = info.owner == "NCCL"
+    default = defaults.default(info, version, machine) if own else defaults.Default(info.default, None, "")
+    return State(
+        nccl=version,
+        read=info.exists_in(version) if own else None,
+        in_force=values[0] if values else None,
+        overridden=values[1:],
+        not_known=fact.reason if isinstance(fact, Unknown) and not values else None,
+        default=default.value,
+        default_here=default.here,
+        default_why=default.why or None,
+    )
+
+
+def _value(info: SettingInfo, text: str, origin: str, line: int | None, version: str | None) -> Value:
+    found = reading.read(info, text, version)
+    if found is None:
+        return Value(text=text, origin=origin, line=line)
+    return Value(
+        text=text,
+        origin=origin,
+        line=line,
+        becomes=found.becomes,
+        fatal=found.fatal,
+        surprises=list(found.surprises),
+    )
+
+
+def mentions(name: str, rules: Sequence[Rule]) -> list[Mention]:
+    """Rules that name a word anywhere: conditions, advice, texts."""
+    pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])")
+    return [
+        Mention(id=rule.id, name=rule.name, severity=rule.severity)
+        for rule in rules
+        if pattern.search(msgspec.json.encode(rule).decode())
+    ]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _real(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None

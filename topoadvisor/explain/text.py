@@ -1,0 +1,201 @@
+"""An explanation in words, at most 80 columns wide but for addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from topoadvisor.explain.lookup import Explanation, LevelWord, State, Value
+from topoadvisor.nccl.settings import NEWEST, SettingInfo
+from topoadvisor.rules import describe
+from topoadvisor.rules.describe import fill, section
+
+_KINDS: Final = {
+    "switch": "a switch",
+    "integer": "a number",
+    "bytes": "a number of bytes",
+    "choice": "one of a few words or numbers",
+    "level": "a level",
+    "list": "a list",
+    "path": "a path",
+    "text": "a text",
+}
+_SCOPES: Final = {"node": "of the machine", "job": "of the whole job", "rank": "of one process"}
+_CLASSES: Final = {
+    "system": "belongs in nccl.conf",
+    "tuning": "only with a measurement behind it",
+    "workaround": "until something is repaired",
+    "diagnostic": "never kept in nccl.conf",
+}
+_EQUAL: Final = {"yes": "must be the same on every rank", "no": "may differ between ranks"}
+_MANUAL: Final = {
+    "system": "In NCCL's manual under system configuration.",
+    "debugging": "In NCCL's manual under debugging, not to be kept in production.",
+}
+
+
+def render(explanation: Explanation) -> str:
+    """Everything about one word."""
+    match explanation:
+        case Explanation(variable=SettingInfo() as info):
+            return _blocks(_variable(info, explanation))
+        case Explanation(rule=rule) if rule is not None:
+            return describe.explain(rule)
+        case Explanation(invention=invention) if invention is not None:
+            return _blocks(_invention(explanation))
+        case Explanation(term=term) if term is not None:
+            return _blocks(_term(explanation))
+        case _:
+            head = f"{explanation.word}\na fact that rules read"
+            return _blocks([head, fill(f"{explanation.fact}."), *_mentions(explanation)])
+
+
+def _blocks(blocks: Iterator[str] | list[str]) -> str:
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _variable(info: SettingInfo, explanation: Explanation) -> Iterator[str]:
+    yield f"{info.name}\n{fill(_headline(info))}"
+    yield fill(info.what)
+    if explanation.asked is not None:
+        yield section(f"With {info.name}={explanation.asked.text}", _value(explanation.asked))
+    if explanation.state is not None:
+        yield section("Here", _state(info, explanation.state))
+    yield section("Values", _values(info))
+    yield section("Levels, nearest first", (line for level in explanation.levels for line in _level(level)))
+    yield section("Default", _default(info))
+    yield section("Beware", (fill(pitfall, "    ", "  - ") for pitfall in info.pitfalls))
+    yield section("Other names", _others(info))
+    yield from _mentions(explanation)
+    manual = [fill(_MANUAL[info.documented], "  ")] if info.documented else []
+    source = f"  {info.source}" if info.source.startswith("https://") else fill(info.source, "  ")
+    yield section("Source", [source, *manual])
+
+
+def _headline(info: SettingInfo) -> str:
+    own = info.owner == "NCCL"
+    parts = [f"{info.setting_class}: {_CLASSES[info.setting_class]}"]
+    parts.append(f"{_KINDS[info.kind]}, {_SCOPES[info.scope]}" if info.kind else f"a setting {_SCOPES[info.scope]}")
+    if info.equal:
+        parts.append(_EQUAL[info.equal])
+    return "; ".join([*parts, _life(info) if own else _neighbour_life(info)])
+
+
+def _life(info: SettingInfo) -> str:
+    if info.since is None:
+        return "known from NCCL's manual only"
+    older = "or earlier" if info.since == "2.3.5" else ""
+    since = f"in NCCL since {info.since} {older}".rstrip()
+    if info.reads == "never":
+        return f"{since}, and read by nothing there: it has no effect"
+    return f"{since}, no longer read from {info.removed} on" if info.removed else since
+
+
+def _neighbour_life(info: SettingInfo) -> str:
+    since = f" {info.since} and newer" if info.since else ""
+    return f"read by {info.owner}{since}{f' before {info.removed}' if info.removed else ''}, not by NCCL"
+
+
+def _value(value: Value) -> Iterator[str]:
+    if value.fatal:
+        result = f"NCCL reads {value.becomes} and dies of it" if value.becomes else "NCCL refuses to start"
+        yield fill(f"{result}.", "  ")
+    elif value.becomes is not None and (value.becomes != value.text or value.surprises):
+        yield fill(f"NCCL works with: {value.becomes}", "  ")
+    elif value.becomes is None and value.surprises:
+        yield fill("As if it were not set.", "  ")
+    elif not value.surprises:
+        yield fill("Taken as it stands.", "  ")
+    for sentence in value.surprises:
+        yield fill(f"{sentence}.", "    ", "  - ")
+
+
+def _state(info: SettingInfo, state: State) -> Iterator[str]:
+    own = info.owner == "NCCL"
+    if own:
+        library = f"NCCL {state.nccl}" if state.nccl else f"NCCL's version is not known; {NEWEST} is taken"
+        yield fill(library if state.read else f"{library}, which does not read this variable", "  ")
+    if state.in_force is not None:
+        yield fill(f"set to {state.in_force.text or 'an empty text'} by {_place(state.in_force)}", "    ", "  ")
+        if own:
+            yield from _value(state.in_force)
+    else:
+        yield fill(f"not known whether it is set: {state.not_known}" if state.not_known else "not set", "  ")
+    for value in state.overridden:
+        yield fill(f"overridden: {value.text} by {_place(value)}", "    ", "  ")
+    if own and state.read:
+        yield fill(_default_here(state), "    ", "  ")
+
+
+def _default_here(state: State) -> str:
+    if state.default is None:
+        return f"default not known: {state.default_why}"
+    if state.default_here is None:
+        return f"default {state.default}; {state.default_why}"
+    same = state.default == state.default_here
+    comes_to = "" if same else f", which comes to {state.default_here} here"
+    return f"default {state.default}{comes_to}; {state.default_why}"
+
+
+def _place(value: Value) -> str:
+    where = {"environment": "the environment", "assumed": "assumption"}.get(value.origin, value.origin)
+    return f"{where} line {value.line}" if value.line else where
+
+
+def _values(info: SettingInfo) -> Iterator[str]:
+    if info.values:
+        yield fill(", ".join(info.values), "  ")
+    if info.minimum is not None and info.maximum is not None:
+        yield f"  {info.minimum} to {info.maximum}"
+    elif info.minimum is not None:
+        yield f"  {info.minimum} or more"
+    for number, meaning in info.sentinels.items():
+        yield fill(f"{number}: {meaning}", "    ", "  ")
+    if info.kind == "switch" and not info.sentinels:
+        yield "  0 or 1"
+
+
+def _level(level: LevelWord) -> Iterator[str]:
+    digits = f" (old: {', '.join(level.digits)})" if level.digits else ""
+    # The first sentence says what it is; the rest stands in the glossary.
+    yield fill(f"{level.name}{digits} since {level.since}: {level.what.split('. ')[0].rstrip('.')}.", "      ", "  ")
+
+
+def _default(info: SettingInfo) -> Iterator[str]:
+    if info.history:
+        for since, value in info.history.items():
+            yield fill(f"since {since}: {value}", "    ", "  ")
+    elif info.default:
+        yield fill(info.default, "  ")
+
+
+def _others(info: SettingInfo) -> Iterator[str]:
+    if info.replacement:
+        yield f"  use {info.replacement}"
+    if info.replaces:
+        yield f"  formerly {info.replaces}"
+
+
+def _mentions(explanation: Explanation) -> Iterator[str]:
+    yield section(
+        "Rules that mention it", (f"  {rule.id:<7} {rule.severity:<8} {rule.name}" for rule in explanation.rules)
+    )
+
+
+def _invention(explanation: Explanation) -> Iterator[str]:
+    invention = explanation.invention
+    assert invention is not None
+    yield f"{invention.name}\nno release of NCCL reads this name: setting it does nothing"
+    yield fill(invention.why)
+    yield section("Probably meant", (f"  {name}" for name in invention.instead))
+    yield from _mentions(explanation)
+
+
+def _term(explanation: Explanation) -> Iterator[str]:
+    term = explanation.term
+    assert term is not None
+    also = f"\nalso: {', '.join(term.also)}" if term.also else ""
+    yield f"{term.name}{also}"
+    yield fill(term.what)
+    yield section("See also", [fill(", ".join(term.see), "  ")] if term.see else [])
+    yield from _mentions(explanation)

@@ -1,0 +1,206 @@
+"""What NCCL makes of the text of a variable: one entry point over the parsers, each of which has its own module.
+
+Checked against NCCL's source: `src/misc/param.cc` (numbers), `src/include/param/parser_*.h` (the strict parsers),
+`src/graph/paths.cc` (levels), `src/graph/tuning.cc` (ALGO, PROTO), `src/misc/utils.cc` (names), `src/debug.cc`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from topoadvisor.nccl import choices, levels, selection, versions, words
+from topoadvisor.nccl.settings import SettingInfo
+
+_INTERFACES: Final = 16
+_HCAS: Final = 32
+_PARAM_DUMP: Final = "NCCL_PARAM_DUMP_ALL"
+_THREADS: Final = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
+_BUFFER: Final = "NCCL_BUFFSIZE"
+_LEAST_BUFFER: Final = 1024
+"""Bytes below which the pieces of a ring, half a buffer in whole 512 bytes, are empty, and NCCL divides by 0."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What NCCL works with after it read a text."""
+
+    becomes: str | None
+    """In NCCL's words; None = the text counts as not set, and the default stays."""
+    surprises: tuple[str, ...] = ()
+    """What the writer of the text may not expect, one sentence each."""
+    fatal: bool = False
+    """Initialization fails, or the process dies."""
+
+
+def read(info: SettingInfo, text: str, version: str | None = None) -> Reading | None:
+    """What NCCL makes of `NAME=text`; None when the variable is not read by NCCL's parsers.
+
+    `version` is NCCL's; None = the newest known. Raises ValueError when it is no version.
+    """
+    if version is not None:
+        versions.parse(version)
+    match info.parser:
+        case None:
+            return None
+        case "int" | "bool-int":
+            return number(info, text, version)
+        case "strict-bool":
+            since = info.since if info.name == _PARAM_DUMP and info.since else words.STRICT_SINCE
+            return _words(words.strict_bool(text, version, since=since))
+        case "level":
+            return _level(levels.parse_level(text, version))
+        case "merge-level":
+            return _level(levels.parse_merge_level(text))
+        case "algo":
+            return _list(text, choices.algorithms(version), version)
+        case "proto":
+            return _list(text, choices.PROTOCOLS, version)
+        case "ifname" | "hca":
+            return _selection(info, text, version)
+        case "debug":
+            return _words(words.debug_level(text, version))
+        case "debug-subsys":
+            return _words(words.debug_subsystems(text, version))
+        case "debug-levels":
+            return _words(words.debug_levels(text, version))
+        case "choice" | "choice-exact":
+            return _words(words.choice(text, info.values, exact=info.parser == "choice-exact"))
+        case "netdevs-policy":
+            return _words(words.netdevs_policy(text))
+        case "cta-policy":
+            return _words(words.cta_policy(text, version))
+        case "list" | "path" | "text":
+            return _text(info, text)
+
+
+def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
+    """A number as `ncclLoadParam` reads it (`src/misc/param.cc`), and what becomes of it behind that."""
+    value = levels.parse_int(text)
+    if value is None:
+        return Reading(None, ("the number has more than 64 bits, and the default stays",) if text else ())
+    surprises = []
+    if text != str(value):
+        surprises.append(f"NCCL reads {value}: {_why(text)}")
+    becomes = str(value)
+    if info.bits and not 0 <= value < 2 ** info.bits[-1] and not _stands_for_something(info, value, version):
+        kept = value % 2 ** info.bits[0]
+        field = kept % 2 ** info.bits[-1]
+        surprises.append(
+            f"{value} becomes {kept} in {info.bits[0]} bits, of which the field keeps {info.bits[-1]}: {field}"
+        )
+        becomes = str(field)
+    elif info.name in _THREADS and (threads := _threads(info, value)) != value:
+        surprises.append(
+            f"NCCL takes {threads} threads: it wants a multiple of 32 from {info.minimum} to {info.maximum}"
+        )
+        becomes = str(threads)
+    elif (outside := _outside(info, value, version)) is not None:
+        surprises.append(outside)
+    return Reading(becomes, tuple(surprises), fatal=info.name == _BUFFER and 0 <= value < _LEAST_BUFFER)
+
+
+def _threads(info: SettingInfo, value: int) -> int:
+    """Threads of a block after `getNthreads` (`src/graph/tuning.cc`); not positive = automatic, left as it is."""
+    low, high = info.minimum, info.maximum
+    if value <= 0 or low is None or high is None:
+        return value
+    return high if value % 32 else min(max(value, low), high)
+
+
+def _why(text: str) -> str:
+    rest = text.strip()
+    sign = rest[:1] in ("+", "-")
+    digits = rest[1:] if sign else rest
+    if digits[:1] not in tuple("0123456789"):
+        return "a text that does not begin with a number is 0"
+    if digits[:2].lower() == "0x":
+        return "0x means hexadecimal"
+    if len(digits) > 1 and digits[0] == "0":
+        return "a leading 0 means octal"
+    if digits.isascii() and digits.isdigit():
+        return "blanks and a plus sign do not matter"
+    return "what follows the digits is dropped, units too"
+
+
+def _stands_for_something(info: SettingInfo, value: int, version: str | None) -> bool:
+    """Whether a number has a meaning of its own; one below 0 only since it is, or was, the default."""
+    text = str(value)
+    if text not in info.sentinels or value >= 0 or version is None or text not in info.history.values():
+        return text in info.sentinels
+    return any(default == text and versions.at_least(version, since) for since, default in info.history.items())
+
+
+def _outside(info: SettingInfo, value: int, version: str | None) -> str | None:
+    if _stands_for_something(info, value, version):
+        return None
+    if info.parser == "bool-int" and value not in (0, 1):
+        return f"it is a switch, and {value} is neither 0 nor 1"
+    low, high = info.minimum, info.maximum
+    if low is not None and value < low:
+        return f"{value} is below {low}, the least that makes sense"
+    if high is not None and value > high:
+        return f"{value} is above {high}, the most that makes sense"
+    return None
+
+
+def _level(found: levels.LevelReading) -> Reading:
+    return Reading(found.level.name if found.level is not None else None, (found.surprise,) if found.surprise else ())
+
+
+def _words(found: words.WordReading) -> Reading:
+    return Reading(found.becomes, found.surprises)
+
+
+def _list(text: str, names: frozenset[str], version: str | None) -> Reading:
+    found = choices.read(text, names, version)
+    if found.error is not None:
+        return Reading(None, (f"{found.error}, and initialization fails",), fatal=True)
+    surprises = [f"NCCL does not know `{word}` and drops it" for word in found.ignored]
+    if not text:
+        # Before, an empty list switched everything off; since, it is no list.
+        old = version is not None and not versions.at_least(version, choices.STRICT_SINCE)
+        why = "an empty value switches everything off in this NCCL, and every collective fails"
+        return Reading("nothing", (why,), fatal=True) if old else Reading(None)
+    if names == choices.PROTOCOLS and any(("ll128" in each.names) != each.inverted for each in found.choices):
+        surprises.append("it forces LL128 past NCCL's own safety check, and on some paths LL128 corrupts data")
+    parts = []
+    for each in found.choices:
+        allowed = [choices.SPELLING.get(name, name) for name in sorted(_allowed(each, names))]
+        if not allowed:
+            surprises.append("nothing is left to choose from, and the collective fails")
+        parts.append((f"{each.function}: " if each.function else "") + (", ".join(allowed) or "nothing"))
+    return Reading("; ".join(parts), tuple(surprises))
+
+
+def _allowed(choice: choices.Choice, names: frozenset[str]) -> frozenset[str]:
+    return names - frozenset(choice.names) if choice.inverted else frozenset(choice.names)
+
+
+def _selection(info: SettingInfo, text: str, version: str | None) -> Reading:
+    if not text:
+        return Reading(None)
+    if info.name == "NCCL_SOCKET_IFNAME" and len(text) == 1:
+        return Reading(None, ("NCCL ignores a value of one character",))
+    old = version is not None and not versions.at_least(version, "2.18.5")
+    most = _INTERFACES if info.parser == "ifname" or old else _HCAS
+    found = selection.parse(text, version, most=most)
+    surprises = list(selection.surprises(text, version))
+    if len(selection.parse(text, version).entries) > most:
+        surprises.append(f"NCCL keeps {most} names and drops the rest")
+    names = ", ".join(entry.name + (f" port {entry.port}" if entry.port >= 0 else "") for entry in found.entries)
+    how = "exactly " if found.exact else "names that begin with "
+    chosen = f"{how}{names}" if found.entries else "every name"
+    return Reading(f"all but {chosen}" if found.exclude else chosen, tuple(surprises))
+
+
+def _text(info: SettingInfo, text: str) -> Reading:
+    surprises = []
+    if text != text.strip():
+        surprises.append("NCCL trims nothing: blanks around the value are part of it")
+    bare = text.strip()
+    if len(bare) >= 2 and bare[0] == bare[-1] and bare[0] in "\"'":
+        surprises.append("NCCL removes no quotes: they are part of the value")
+    if info.parser == "path" and bare[:1] in ("~", "$"):
+        surprises.append("NCCL expands neither ~ nor variables")
+    return Reading(text or None, tuple(surprises))
