@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
 
 from topoadvisor.ingest import nccl_log_rings as rings
 from topoadvisor.ingest import nccl_log_warnings
@@ -222,6 +223,17 @@ def _rank(rank: int, member: Member) -> Rank:
     )
 
 
+class _Link(NamedTuple):
+    """What one text of a connection says."""
+
+    a: int
+    b: int
+    via: str
+    device: int | None
+    gdr: bool | None
+    proxy: bool
+
+
 class _Ends:
     """What both ends of a connection say of it."""
 
@@ -242,8 +254,16 @@ def _connections(members: Iterable[Member]) -> list[Connection]:
             homes[member.rank] = member.process.host
         for table in (member.rings, member.others):
             for text, bits in table.items():
-                if b" via " in text:
-                    _add_connection(found, text.decode("utf-8", "replace"), bits)
+                link = _link(text)
+                if link is None:
+                    continue
+                ends = found[link.a, link.b, link.via]
+                ends.bits |= bits
+                ends.proxy |= link.proxy
+                if link.device is not None:
+                    ends.devices.add(link.device)
+                if link.gdr is not None:
+                    ends.gdr.add(link.gdr)
     return [
         Connection(
             a=a,
@@ -260,28 +280,26 @@ def _connections(members: Iterable[Member]) -> list[Connection]:
     ]
 
 
+@lru_cache(maxsize=1 << 14)
+def _link(text: bytes) -> _Link | None:
+    """Communicators of one job repeat each other's texts."""
+    match = _CONNECTION.match(text.decode("utf-8", "replace")) if b" via " in text else None
+    if match is None:
+        return None
+    via = _COMM.sub("", match[4]).strip()
+    if net := _NET.fullmatch(via):
+        return _Link(
+            int(match[1]), int(match[2]), f"NET/{net[1]}", int(net[2]), "GDRDMA" in net[4], proxy=net[3] is not None
+        )
+    if via == "direct shared memory":
+        via = "SHM/direct shared memory"  # before 2.12
+    if via.partition("/")[0] not in ("P2P", "SHM", "NET"):
+        return None
+    return _Link(int(match[1]), int(match[2]), via, None, None, proxy=False)
+
+
 def _of(values: set[bool]) -> Literal["on", "off", "mixed"]:
     return "mixed" if len(values) > 1 else "on" if True in values else "off"
-
-
-def _add_connection(found: dict[tuple[int, int, str], _Ends], text: str, bits: int) -> None:
-    match = _CONNECTION.match(text)
-    if match is None:
-        return
-    via = _COMM.sub("", match[4]).strip()
-    net = _NET.fullmatch(via)
-    if net is not None:
-        via = f"NET/{net[1]}"
-    elif via == "direct shared memory":
-        via = "SHM/direct shared memory"  # before 2.12
-    elif via.partition("/")[0] not in ("P2P", "SHM", "NET"):
-        return
-    ends = found[int(match[1]), int(match[2]), via]
-    ends.bits |= bits
-    if net is not None:
-        ends.devices.add(int(net[2]))
-        ends.gdr.add("GDRDMA" in net[4])
-        ends.proxy |= net[3] is not None
 
 
 def _gdr(table: Table, version: str | None) -> Iterator[Gdr]:

@@ -53,6 +53,8 @@ _REPEATED: Final = re.compile(rb"\s*\[repeated [0-9]{1,9}x across cluster\].*|\s
 """Ray folds equal lines of several workers into one."""
 _COLLECTIVES: Final = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 _MAX_CELLS: Final = 256
+_MAX_OPEN: Final = 64
+"""Communicators of one process that late lines may belong to."""
 _MAX_SETTINGS: Final = 512
 """Of one process: NCCL has half as many variables."""
 
@@ -134,9 +136,10 @@ class Lines:
             return
         if thread.member is not member:
             thread.member, thread.pairs = member, member.rings
-        if pointer in process.members or len(process.members) < MAX_KINDS:
-            process.members.pop(pointer, None)
-            process.members[pointer] = member
+        process.members.pop(pointer, None)
+        process.members[pointer] = member
+        if len(process.members) > _MAX_OPEN:
+            del process.members[next(iter(process.members))]
         member.rank, member.size = rank, size
         _identify(member, dict(_FIELD.findall(body)), process.members)
         if complete:

@@ -19,9 +19,10 @@ _MAX_TREE_RANKS: Final = 65_536
 Origin = Literal["printed", "neighbours", "connections"]
 
 
-def bits(mask: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def bits(mask: int) -> tuple[int, ...]:
     """The numbers of the bits that are set, ascending."""
-    return [number for number in range(mask.bit_length()) if mask >> number & 1]
+    return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
 def count(rings: Iterable[Ring]) -> int:
@@ -44,7 +45,7 @@ def printed(members: Iterable[Member], size: int) -> tuple[list[Ring], bool]:
             cut |= len(order) != size or len(order) != len(words)
             masks[order] |= mask
     return [
-        Ring(order=list(order), channels=bits(mask), complete=sorted(order) == list(range(size)))
+        Ring(order=list(order), channels=list(bits(mask)), complete=sorted(order) == list(range(size)))
         for order, mask in sorted(masks.items(), key=lambda item: bits(item[1]))
     ], cut
 
@@ -66,14 +67,21 @@ def from_connections(members: Iterable[Member], size: int) -> list[Ring]:
     torn: set[int] = set()
     for member in members:
         for text, mask in member.rings.items():
-            match = _EDGE.match(text)
-            if match is None or b" via " not in text:
+            edge = _edge(text)
+            if edge is None:
                 continue
-            a, b = int(match[1]), int(match[2])
+            a, b = edge
             for channel in bits(mask):
                 if edges[channel].setdefault(a, b) != b:
                     torn.add(channel)
     return _walk({channel: found for channel, found in edges.items() if channel not in torn}, size, "connections")
+
+
+@lru_cache(maxsize=1 << 14)
+def _edge(text: bytes) -> tuple[int, int] | None:
+    """Both ends of a connection. Communicators of one job repeat each other's texts."""
+    match = _EDGE.match(text) if b" via " in text else None
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _walk(edges: Mapping[int, Mapping[int, int]], size: int, origin: Origin) -> list[Ring]:
@@ -96,17 +104,22 @@ def trees(by_rank: Mapping[int, Member], size: int) -> list[Tree]:
     for rank, member in by_rank.items():
         if rank >= size:
             continue
-        for match in _TREE.finditer(member.trees):
-            up = _parent(match[2])
-            if up is not None:
-                parents.setdefault(int(match[1]), [None] * size)[rank] = up
+        for channel, up in _parents(member.trees):
+            parents.setdefault(channel, [None] * size)[rank] = up
     grouped: dict[tuple[int | None, ...], list[int]] = {}
     for channel, vector in sorted(parents.items()):
         grouped.setdefault(tuple(vector), []).append(channel)
     return [Tree(parents=list(vector), channels=channels) for vector, channels in grouped.items()]
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
+def _parents(line: bytes) -> tuple[tuple[int, int], ...]:
+    """(channel, parent) of one rank."""
+    found = ((int(match[1]), _parent(match[2])) for match in _TREE.finditer(line))
+    return tuple((channel, up) for channel, up in found if up is not None)
+
+
+@lru_cache(maxsize=1 << 14)
 def _parent(text: bytes) -> int | None:
     """Parent of the rank: `children->rank->parent`; NCCL 2.4 turns it round, 2.5 to 2.7 add a second tree after `|`."""
     parts = text.partition(b"|")[0].split(b"->")
