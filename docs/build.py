@@ -14,6 +14,7 @@ import msgspec
 
 from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
+from topoadvisor.joblog.document import Log
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
@@ -22,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "emit nccl-conf", "emit shell")
-VERBS += ("diff", "hardware list", "hardware show")
+VERBS += ("diff", "log", "hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 
@@ -35,6 +36,7 @@ def pages() -> dict[str, str]:
         "snapshot.schema.json": _schema(Snapshot),
         "advice.schema.json": _schema(Advice),
         "diff.schema.json": _schema(Diff),
+        "log.schema.json": _schema(Log),
     }
 
 

@@ -66,7 +66,7 @@ def _root(
 
 
 def _register() -> None:
-    from topoadvisor.cli import capture, diff, emit, facts, hardware, matrix, render, rules, scan, verify
+    from topoadvisor.cli import capture, diff, emit, facts, hardware, log, matrix, render, rules, scan, verify
 
     app.command("scan")(scan.scan)
     app.command("matrix")(matrix.matrix)
@@ -76,6 +76,7 @@ def _register() -> None:
     app.command("capture")(capture.capture)
     app.command("facts")(facts.facts)
     app.command("diff")(diff.diff)
+    app.command("log")(log.log)
     app.add_typer(rules.app, name="rules")
     app.add_typer(hardware.app, name="hardware")
 
