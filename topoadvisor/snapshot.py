@@ -299,7 +299,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     name: str
     value: str
     origin: str
-    """`environment`, a file path, or `assumed`."""
+    """`environment`, a file path, `assumed`, or `nccl-log`."""
     line: Int | None = None
     managed: bool = False
     """It stands in the block of the file that `topoadvisor emit` writes."""
@@ -377,7 +377,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     schema: Literal["topoadvisor.snapshot/1"] = "topoadvisor.snapshot/1"
     origin: str = "live"
-    """`live`, or the kind of foreign input: `matrix`, `nccl-topology-xml`."""
+    """`live`, or the kind of foreign input: `matrix`, `nccl-topology-xml`, `nccl-log`."""
     captured_at: str | None = None
     """UTC, ISO 8601."""
     tool: str | None = None

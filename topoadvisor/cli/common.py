@@ -17,8 +17,8 @@ SourceArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[SOURCE]",
-        help="A snapshot, a pasted `nvidia-smi topo -m`, an NCCL topology XML (a file, or - for standard input), "
-        "or fixture:NAME. Without it: this machine.",
+        help="A snapshot, a pasted `nvidia-smi topo -m`, an NCCL topology XML or log (a file, or - for standard "
+        "input), or fixture:NAME. Without it: this machine.",
         show_default=False,
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
 
@@ -17,7 +18,7 @@ MAX_BYTES: Final = 64 << 20
 _FIXTURE: Final = "fixture:"
 _KINDS: Final = (
     "SOURCE is a snapshot (`topoadvisor capture`), the text of `nvidia-smi topo -m`, an NCCL topology XML, "
-    "or fixture:NAME."
+    "a log of NCCL_DEBUG=INFO, or fixture:NAME."
 )
 
 _MAGIC: Final = (
@@ -41,11 +42,12 @@ _ROOTS: Final = {
 }
 _OTHERS: Final = (
     (re.compile(r"^[ \t]*Link [0-9]{1,3}: ", re.M), "the link states of `nvidia-smi nvlink`"),
-    (re.compile(r"NCCL (?:INFO|WARN) "), "a log of NCCL"),
     (re.compile(r"NVIDIA-SMI [0-9]"), "the summary of `nvidia-smi`"),
     (re.compile(r"=NVSMI LOG="), "the report of `nvidia-smi -q`"),
     (re.compile(r"^[0-9a-f:]{5,12}\.[0-9] .*(?:controller|bridge)", re.M | re.I), "a list of PCI devices"),
 )
+_NCCL: Final = re.compile(rb"NCCL (?:INFO|WARN|TRACE) |NCCL version [0-9]+[.][0-9]")
+_MATRIX: Final = re.compile(rb"GPU0[ \t]+(?:X[ \t]|GPU1[ \t]|CPU Affinity)")
 _CONTROL: Final = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
 _LOOK: Final = 1 << 16
 """How far into a file its kind is looked for."""
@@ -65,6 +67,8 @@ def read(source: str, *, stdin: BinaryIO) -> Snapshot:
     try:
         with Path(source).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES and _is_log(data):
+                return _log(data, stream, source)
     except (OSError, ValueError) as error:
         _refuse(source, error)
     return from_bytes(data, file=source)
@@ -116,6 +120,8 @@ def _recognised(data: bytes, file: str) -> Snapshot:
     for magic, what, hint in _MAGIC:
         if data.startswith(magic):
             raise InputError(f"this is {what}, not text", file=file, hint=hint)
+    if _is_log(data):
+        return _log(data, None, file)
     text = _decoded(data, file)
     start = text[:_LOOK].lstrip()
     if start.startswith(("{", "[")):
@@ -132,6 +138,23 @@ def _recognised(data: bytes, file: str) -> Snapshot:
             what, hint = _ROOTS[root]
             raise InputError(f"this is {what}, which cannot be read yet", file=file, hint=hint)
     return _matrix(text, start, file)
+
+
+def _is_log(data: bytes) -> bool:
+    """Whether messages of NCCL begin here, and not a document that quotes some, nor a log with a matrix in it."""
+    start = data[:_LOOK].lstrip()
+    if start.startswith((b"{", b"<")) and not start.startswith(b'{"log":'):
+        return False
+    return _NCCL.search(start) is not None and _MATRIX.search(data) is None
+
+
+def _log(start: bytes, rest: BinaryIO | None, file: str) -> Snapshot:
+    """A log of NCCL; `rest` is the stream behind `start` of one that is too large to hold."""
+    from topoadvisor.ingest import nccl_log, nccl_log_snapshot
+
+    reader = nccl_log.Reader()
+    reader.feed(file, chain([start], iter(lambda: rest.read(nccl_log.BLOCK), b"") if rest is not None else ()))
+    return nccl_log_snapshot.convert(reader.summary([file]), file=file)
 
 
 def _decoded(data: bytes, file: str) -> str:

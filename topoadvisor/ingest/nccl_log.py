@@ -7,18 +7,15 @@ it has not seen yet. Lines that name no process are read too, but belong to nobo
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import nccl_log_digest, nccl_log_warnings
 from topoadvisor.ingest.nccl_log_lines import HANDLERS, Handler, Lines
-from topoadvisor.ingest.nccl_log_records import MAX_KINDS, Bits, Records, Thread
+from topoadvisor.ingest.nccl_log_records import MAX_KINDS, Records, Thread
 from topoadvisor.ingest.nccl_log_summary import Summary
 
 BLOCK: Final = 1 << 20
@@ -95,32 +92,33 @@ def _blocks(name: str, stream: BinaryIO) -> Iterator[bytes]:
         yield first
         yield from iter(lambda: stream.read(BLOCK), b"")
         return
-    with gzip.GzipFile(fileobj=_Rejoined(first, stream)) as unpacked:
+    yield from _unpacked(first, stream)
+
+
+def _unpacked(data: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    """The content of gzip data, of several joined files too; `_CUT` at the place where it is damaged."""
+    unpacker = zlib.decompressobj(31)
+    while data:
         try:
-            yield from iter(lambda: unpacked.read(BLOCK), b"")
-        except (EOFError, OSError, zlib.error):
+            part = unpacker.decompress(data, BLOCK)
+        except zlib.error:
             yield _CUT
+            return
+        if part:
+            yield part
+        data = unpacker.unconsumed_tail
+        if unpacker.eof:
+            data = unpacker.unused_data.lstrip(b"\0") or stream.read(BLOCK)
+            unpacker = zlib.decompressobj(31)
+        elif not data:
+            data = stream.read(BLOCK)
+            if not data:
+                yield unpacker.flush()
+                yield _CUT
 
 
 _CUT: Final = b"\0cut"
 """Stands for the damaged end of a gzip file."""
-
-
-class _Rejoined(io.RawIOBase):
-    """A stream whose beginning was read already."""
-
-    def __init__(self, start: bytes, stream: BinaryIO) -> None:
-        self._start, self._stream = start, stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._start or self._stream.read(len(buffer))
-        size = min(len(part), len(buffer))
-        buffer[:size] = part[:size]
-        self._start = part[size:]
-        return size
 
 
 class Reader:
@@ -130,11 +128,11 @@ class Reader:
         self.records = Records()
         self._lines = Lines(self.records)
         self._prefixes: dict[bytes, Thread] = {}
-        self._bits = Bits()
         self._xml: list[bytes] | None = None
         self._xml_end, self._xml_size = b"", 0
         self._notes: list[str] = []
         self._line_count = 0
+        self._splitting = False
         self._size = 0
 
     def feed(self, name: str, blocks: Iterable[bytes]) -> None:
@@ -164,8 +162,8 @@ class Reader:
 
     def _block(self, block: bytes, number: int) -> None:
         """Whole lines; `number` is that of the first. This is the loop that decides how fast a log is read."""
-        prefixes, bits, lines, operations = self._prefixes, self._bits, self._lines, self.records.operations
-        info, kinds = _INFO, _KINDS
+        prefixes, lines, operations = self._prefixes, self._lines, self.records.operations
+        info, kinds, bits = _INFO, _KINDS, lines.bits
         others = 0
         sample = block[:_SAMPLE]
         for mark, pattern in _WRAPPED:
@@ -215,11 +213,30 @@ class Reader:
             self.records.info = True
 
     def _glued(self, line: bytes, number: int) -> None:
-        """Several messages on one line, as processes that share a pipe write them: each with what stands before it."""
-        pieces = line.split(_INFO, _MAX_GLUED)
-        for before, message in pairwise(pieces):
-            if _INFO not in message:
+        """Several messages on one line, as processes that share a pipe write them.
+
+        Where one ends and the host name of the next begins can be told only for hosts that are known already.
+        """
+        if self._splitting:
+            self.records.dropped["messages written into each other"] += 1
+            return
+        self._splitting = True
+        hosts = {process.host.encode() for process in self.records.processes.values() if process.host is not None}
+        before, *messages = line.split(_INFO, _MAX_GLUED)
+        for place, message in enumerate(messages):
+            following = b""
+            if place < len(messages) - 1:
+                match = _PREFIX.search(message[-400:])
+                host = max((host for host in hosts if match and match[1].endswith(host)), key=len, default=b"")
+                if match and host:
+                    following = host + match[0][match.end(1) - match.start() :]
+                    message = message[: len(message) - len(following)]
+            if before and _INFO not in message:
                 self._block(before + _INFO + message, number)
+            else:
+                self.records.dropped["messages written into each other"] += 1
+            before = following
+        self._splitting = False
 
     def _thread(self, prefix: bytes) -> Thread:
         """Whose line this is. Prefixes repeat, unless they hold the time."""

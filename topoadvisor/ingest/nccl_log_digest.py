@@ -82,6 +82,7 @@ def digest(records: Records, *, files: list[str], size_bytes: int, lines: int, n
             Version(version=version, cuda=cuda or None, processes=_voices(tally, records), hosts=_hosts(tally))
             for (version, cuda), tally in sorted(records.versions.items())
         ],
+        cuda_driver=records.cuda_driver,
         settings=[
             SettingSeen(
                 name=name, value=value, processes=_voices(tally, records), hosts=_hosts(tally), place=tally.place
@@ -89,7 +90,10 @@ def digest(records: Records, *, files: list[str], size_bytes: int, lines: int, n
             for (name, value), tally in sorted(records.settings.items())
         ],
         bootstrap=_interfaces(records.bootstrap, records),
-        ib_devices=_interfaces(records.ib_devices, records),
+        ib_devices=[
+            Interface(name=name, index=int(number), processes=_voices(tally, records), hosts=_hosts(tally))
+            for (name, number), tally in sorted(records.ib_devices.items(), key=lambda item: int(item[0][1]))
+        ],
         ib_asked=records.ib_asked,
         socket_interfaces=_interfaces(records.sockets, records),
         plugins=[

@@ -18,6 +18,7 @@ from topoadvisor.ingest.nccl_log_records import (
     MAX_TEXTS,
     MAX_TOPOLOGY_LINES,
     MAX_TREE_BYTES,
+    Bits,
     Member,
     Process,
     Records,
@@ -38,8 +39,9 @@ _VERSION: Final = re.compile(
     rb"NCCL version ([0-9]{1,3}(?:\.[0-9]{1,3}){1,3})[0-9A-Za-z.~-]{0,20}(?:\+cuda([0-9.]{1,8}))?"
 )
 _INTERFACE: Final = re.compile(rb" (?:\[[0-9]{1,4}\])?([^\s:\[\]]{1,64}):(\S{1,120}?)<[0-9]{1,6}>")
-_DEVICE: Final = re.compile(rb"\[[0-9]{1,4}\]([^\s\[\];]{1,120})")
+_DEVICE: Final = re.compile(rb"\[([0-9]{1,4})\]([^\s\[\];]{1,120})")
 _GDR: Final = re.compile(rb"GPU Direct RDMA (?:Enabled|Disabled) for .{1,200}")
+_DRIVER: Final = re.compile(rb"cudaDriverVersion ([0-9]{4,6})\b")
 _LOADED: Final = re.compile(rb"(net|collnet|coll) plugin (.{1,80}?)(?: \(v[0-9]{1,3}\))?$")
 _USING: Final = re.compile(rb"(TUNER|PROFILER|ENV)/Plugin: (?:Using|Loaded) (.{1,80}?)(?: \(v[0-9]{1,3}\))?$")
 _CHANNELS: Final = re.compile(rb"([0-9]{1,4}) (coll|nvls) channels")
@@ -72,6 +74,7 @@ class Lines:
     def __init__(self, records: Records) -> None:
         self.records = records
         self.file = ""
+        self.bits = Bits()
 
     def connection(self, thread: Thread, rest: bytes, bit: int) -> None:
         """The first time that a thread shows this ring, or this connection."""
@@ -79,14 +82,14 @@ class Lines:
         self._find_member(thread, rest)
         self._keep(thread.pairs, rest, bit)
 
-    def neighbours(self, thread: Thread, rest: bytes, bit: int) -> None:
+    def _ring(self, thread: Thread, body: bytes, number: int) -> None:
         """`Ring NN : 1 -> 0 -> 1`; NCCL before 2.6 says `Ring` for connections too."""
-        if b" via " not in rest:
-            self._keep(thread.member.neighbours, rest, bit)
-        elif rest in thread.pairs:
-            thread.pairs[rest] |= bit
-        else:
+        colon = body.find(b" : ")
+        rest, bit = body[colon + 3 :], self.bits[body[5:colon]]
+        if b" via " in rest:
             self.connection(thread, rest, bit)
+        elif bit:
+            self._keep(thread.member.neighbours, rest, bit)
 
     def _keep(self, table: dict[bytes, int], rest: bytes, bit: int) -> None:
         known = table.get(rest)
@@ -219,9 +222,8 @@ class Lines:
             self._gdr(thread, body, number)
         elif body.startswith((b"NET/IB : Using", b"NET/IB: Using")):
             records.ib_asked = True
-            for device in _DEVICE.findall(body.partition(b"OOB")[0]):
-                if device != b"RO":
-                    self._count(records.ib_devices, text(device), "", thread, number)
+            for index, device in _DEVICE.findall(body.partition(b"OOB")[0]):
+                self._count(records.ib_devices, text(device), str(int(index)), thread, number)
         elif body.startswith((b"NET/IB : No device", b"NET/IB: No device")):
             records.ib_asked = True
         elif body.startswith(b"NET/Socket : Using"):
@@ -322,6 +324,11 @@ class Lines:
         if b" via COLLNET/" in body and len(thread.member.collnet) < 64:
             thread.member.collnet.add(text(body.partition(b" via ")[2])[:80])
 
+    def _driver(self, thread: Thread, body: bytes, number: int) -> None:
+        if self.records.cuda_driver is None and (match := _DRIVER.match(body)):
+            # 13000 is 13.0: a thousand for each major release, ten for each minor one.
+            self.records.cuda_driver = f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}"
+
     def _retry(self, thread: Thread, body: bytes, number: int) -> None:
         if b"retry" in body or b"Connection refused" in body:
             self.warn(thread.process, body, nccl_log_warnings.RETRIES, number)
@@ -372,6 +379,7 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"nccl": Lines._init,
     b"[Ran": Lines._init,
     b"Conn": Lines._connected,
+    b"Ring": Lines._ring,
     b"Tree": Lines._trees,
     b"NCCL": Lines._nccl,
     b"Comm": Lines._config,
@@ -398,6 +406,7 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"  Pr": Lines._indented,
     b"Late": Lines._tuner,
     b"Patt": Lines._pattern,
+    b"cuda": Lines._driver,
     b"Call": Lines._retry,
     b"sock": Lines._retry,
     b"NVLS": Lines._nvls,

@@ -138,7 +138,9 @@ class Records:
     settings: Table = field(default_factory=dict)
     bootstrap: Table = field(default_factory=dict)
     ib_devices: Table = field(default_factory=dict)
+    """By name and number."""
     ib_asked: bool = False
+    cuda_driver: str | None = None
     sockets: Table = field(default_factory=dict)
     plugins: Table = field(default_factory=dict)
     gdr: Table = field(default_factory=dict)

@@ -11,7 +11,7 @@ import msgspec
 
 SCHEMA: Final = "topoadvisor.log/1"
 
-MAX_COMMUNICATORS: Final = 64
+MAX_COMMUNICATORS: Final = 32
 """Shown in full, the largest first; a training job makes hundreds that are alike."""
 MAX_WARNINGS: Final = 100
 MAX_CHOICES: Final = 500
@@ -56,6 +56,8 @@ class Interface(Struct, frozen=True, kw_only=True):
 
     name: str
     address: str | None = None
+    index: int | None = None
+    """NCCL's number of an RDMA device."""
     processes: int = 0
     hosts: list[str] = []
 
@@ -273,6 +275,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     processes: int = 0
     hosts: list[str] = []
     versions: list[Version] = []
+    cuda_driver: str | None = None
+    """The CUDA version that the driver supports, `13.0`."""
     settings: list[SettingSeen] = []
     bootstrap: list[Interface] = []
     ib_devices: list[Interface] = []

@@ -42,7 +42,7 @@ def render(log: Log, *, width: int = 100, color: bool = False) -> str:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith(("s", "ch")) else "s")
 
 
 def _some(items: Sequence[str], most: int = 4) -> str:
@@ -153,7 +153,8 @@ def _transports(communicator: Communicator, page: Page) -> None:
             "off": " without GPUDirect RDMA",
             "mixed": " with GPUDirect RDMA at one end",
         }
-        text = f"{via}{about.get(gdr or '', '')}{' through another GPU (PXN)' if proxy else ''}"
+        rdma = "" if via == "NET/Socket" else about.get(gdr or "", "")
+        text = f"{via}{rdma}{' through another GPU (PXN)' if proxy else ''}"
         page.paragraph(f"{text}: {_count(len(pairs), 'pair')} ({_some(pairs, 8)})", first="  ", rest="      ")
 
 
@@ -198,8 +199,8 @@ def _topology(log: Log, page: Page) -> None:
         kinds = Counter(node.kind for node in topology.nodes)
         if any(wire.kind == "NVL" and "NVS/" in wire.a + wire.b for wire in topology.wires):
             kinds["NVS"] = max(kinds["NVS"], 1)
-        words = {"CPU": "NUMA nodes", "PCI": "PCI switches", "GPU": "GPUs", "NET": "network devices", "NVS": "NVSwitch"}
-        parts = [f"{kinds[kind]} {word}" for kind, word in words.items() if kinds[kind]]
+        words = {"CPU": "NUMA node", "PCI": "PCI switch", "GPU": "GPU", "NET": "network device", "NVS": "NVSwitch"}
+        parts = [_count(kinds[kind], word) for kind, word in words.items() if kinds[kind]]
         paths = Counter(path.type for path in topology.paths if path.a.startswith("GPU/") and path.b.startswith("GPU/"))
         between = ", ".join(f"{kind} {count // 2}" for kind, count in sorted(paths.items()))
         text = f"{topology.host or 'host not named'}: {', '.join(parts)}" + (

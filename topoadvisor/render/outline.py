@@ -19,7 +19,12 @@ from topoadvisor.render.schematic import Badge, Note, Part, Schematic, Uplink, W
 from topoadvisor.snapshot import Nic, PciDevice, Snapshot
 from topoadvisor.topology.model import Topology
 
-_ORIGINS = {"live": "read on the machine", "matrix": "pasted matrix", "nccl-topology-xml": "NCCL topology dump"}
+_ORIGINS = {
+    "live": "read on the machine",
+    "matrix": "pasted matrix",
+    "nccl-topology-xml": "NCCL topology dump",
+    "nccl-log": "log of NCCL",
+}
 DEEPEST = 100
 _RANK = {"socket": 0, "numa": 1, "root": 2, "bridge": 3, "gpu": 4, "nic": 4}
 _TRADE_MARKS = re.compile(r"\((?:R|TM|C)\)|\s+@.*|\b(?:Processor|CPU)\b", re.IGNORECASE)

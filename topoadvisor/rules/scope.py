@@ -42,7 +42,11 @@ NCCL: Final = ("nccl",)
 SETTINGS: Final = ("environment", "nccl.conf")
 
 _NAMES: Final = {"nvml": "NVML", "dmi": "DMI", "nccl": "search for NCCL"}
-_FOREIGN: Final = {"matrix": "a pasted matrix", "nccl-topology-xml": "an NCCL topology XML"}
+_FOREIGN: Final = {
+    "matrix": "a pasted matrix",
+    "nccl-topology-xml": "an NCCL topology XML",
+    "nccl-log": "a log of NCCL",
+}
 
 
 def spell(value: Any, name: str = "") -> str:

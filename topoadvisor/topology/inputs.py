@@ -12,6 +12,7 @@ from topoadvisor.topology import bandwidth, matrix
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
 
 DUMP = "nccl-topology-xml"
+LOG = "nccl-log"
 
 _ANCESTORS = {"X": LinkClass.PIX} | {str(link_class): link_class for link_class in PCIE_ORDER}
 """NVML's levels; one board with two GPUs has a switch between them."""
@@ -31,15 +32,17 @@ class Inputs:
     has_tree: bool
     """There is a list of PCI functions, and GPUs are in it."""
     dump: bool
-    """That list, and the NVLinks, are NCCL's."""
+    """That list, and the NVLinks, are NCCL's: from its dump, or from the tree in its log."""
     notes: tuple[str, ...]
 
     @property
     def tree_origin(self) -> str:
-        return DUMP if self.dump else "sysfs"
+        return self.snapshot.origin if self.dump else "sysfs"
 
     @property
     def link_origin(self) -> str:
+        if self.snapshot.origin == LOG:
+            return "inferred: from the bandwidth of the links in NCCL's log"
         return DUMP if self.dump else "nvml"
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -65,7 +68,7 @@ def read(snapshot: Snapshot) -> Inputs:
         if p2p.a < p2p.b and p2p.common_ancestor in _ANCESTORS
     }
     models = {node: bandwidth.model_of(gpu) for node, gpu in gpus.items()}
-    dump = snapshot.origin == DUMP
+    dump = snapshot.origin in (DUMP, LOG)
     return Inputs(snapshot, gpus, nics, models, printed, ancestors, has_tree, dump, tuple(notes))
 
 
