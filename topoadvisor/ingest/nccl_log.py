@@ -221,15 +221,15 @@ class Reader:
             self.records.dropped["messages written into each other"] += 1
             return
         self._splitting = True
-        hosts = {process.host.encode() for process in self.records.processes.values() if process.host is not None}
         before, *messages = line.split(_INFO, _MAX_GLUED)
         for place, message in enumerate(messages):
             following = b""
             if place < len(messages) - 1:
                 match = _PREFIX.search(message[-400:])
-                host = max((host for host in hosts if match and match[1].endswith(host)), key=len, default=b"")
-                if match and host:
-                    following = host + match[0][match.end(1) - match.start() :]
+                glued = match[1].decode() if match else ""
+                host = next((glued[at:] for at in range(len(glued)) if glued[at:] in self.records.hosts), None)
+                if match and host is not None:
+                    following = host.encode() + match[0][match.end(1) - match.start() :]
                     message = message[: len(message) - len(following)]
             if before and _INFO not in message:
                 self._block(before + _INFO + message, number)

@@ -12,6 +12,7 @@ from typing import Final
 from topoadvisor.ingest import nccl_log_topology as topology
 from topoadvisor.ingest import nccl_log_warnings
 from topoadvisor.ingest.nccl_log_records import (
+    MAX_ENTRIES,
     MAX_HOSTS,
     MAX_KINDS,
     MAX_PER_MEMBER,
@@ -41,6 +42,7 @@ _VERSION: Final = re.compile(
 _INTERFACE: Final = re.compile(rb" (?:\[[0-9]{1,4}\])?([^\s:\[\]]{1,64}):(\S{1,120}?)<[0-9]{1,6}>")
 _DEVICE: Final = re.compile(rb"\[([0-9]{1,4})\]([^\s\[\];]{1,120})")
 _GDR: Final = re.compile(rb"GPU Direct RDMA (?:Enabled|Disabled) for .{1,200}")
+_ALLOWED: Final = re.compile(rb"(Enabled for )GPU [0-9a-f]{1,16}(?:\[[0-9]{1,4}\])? / (?=HCA )")
 _DRIVER: Final = re.compile(rb"cudaDriverVersion ([0-9]{4,6})\b")
 _LOADED: Final = re.compile(rb"(net|collnet|coll) plugin (.{1,80}?)(?: \(v[0-9]{1,3}\))?$")
 _USING: Final = re.compile(rb"(TUNER|PROFILER|ENV)/Plugin: (?:Using|Loaded) (.{1,80}?)(?: \(v[0-9]{1,3}\))?$")
@@ -214,7 +216,7 @@ class Lines:
     def _bootstrap(self, thread: Thread, body: bytes, number: int) -> None:
         match = _INTERFACE.search(body)
         if match and b"Using" in body[:18]:
-            self._count(self.records.bootstrap, text(match[1]), text(match[2]), thread, number)
+            self._count(self.records.bootstrap, text(match[1]), text(match[2]), thread, number, MAX_ENTRIES)
 
     def _net(self, thread: Thread, body: bytes, number: int) -> None:
         records = self.records
@@ -228,7 +230,7 @@ class Lines:
             records.ib_asked = True
         elif body.startswith(b"NET/Socket : Using"):
             for name, where in _INTERFACE.findall(body):
-                self._count(records.sockets, text(name), text(where), thread, number)
+                self._count(records.sockets, text(name), text(where), thread, number, MAX_ENTRIES)
         elif match := _LOADED.search(body.rstrip()):
             kind = "net plugin" if match[1] == b"net" else "collnet plugin"
             self._count(records.plugins, kind, text(match[2]), thread, number)
@@ -241,8 +243,9 @@ class Lines:
 
     def _gdr(self, thread: Thread, body: bytes, number: int) -> None:
         if match := _GDR.search(body):
-            table: Table = self.records.gdr
-            self._count(table, text(match[0]), "", thread, number)
+            # Which GPU is told apart only where it matters, because there are many.
+            said = _ALLOWED.sub(rb"\1", match[0])
+            self._count(self.records.gdr, text(said), "", thread, number, MAX_ENTRIES)
 
     def _paths(self, thread: Thread, body: bytes, number: int) -> None:
         if thread.paths is not None:
@@ -344,8 +347,10 @@ class Lines:
         records.say(records.tally(records.warnings, key), process, self.place(number))
         records.examples.setdefault(key, text(message[:600]))
 
-    def _count(self, table: Table, first: str, second: str, thread: Thread, number: int) -> None:
-        self.records.say(self.records.tally(table, (first, second)), thread.process, self.place(number))
+    def _count(
+        self, table: Table, first: str, second: str, thread: Thread, number: int, most: int | None = None
+    ) -> None:
+        self.records.say(self.records.tally(table, (first, second), most), thread.process, self.place(number))
 
     def place(self, number: int) -> Place:
         return Place(file=self.file, line=number)

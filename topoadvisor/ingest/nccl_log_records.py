@@ -21,6 +21,8 @@ MAX_KINDS: Final = 2_000
 """Different warnings, settings or choices kept."""
 MAX_TOPOLOGY_LINES: Final = 4_096
 MAX_HOSTS: Final = 4_096
+MAX_ENTRIES: Final = 16_384
+"""Of tables with one entry for each host, or each GPU with each device."""
 MAX_VOICES: Final = 1_000_000
 
 CHANNEL: Final = re.compile(rb"([0-9]{1,3})(?:/[0-9]{1,3})?\s*")
@@ -133,6 +135,7 @@ class Records:
 
     processes: dict[tuple[str | None, int | None], Process] = field(default_factory=dict)
     threads: dict[tuple[str | None, int | None, int | None, int], Thread] = field(default_factory=dict)
+    hosts: set[str] = field(default_factory=set)
     members: list[Member] = field(default_factory=list)
     versions: Table = field(default_factory=dict)
     settings: Table = field(default_factory=dict)
@@ -162,10 +165,10 @@ class Records:
     dropped: Counter[str] = field(default_factory=Counter)
     """What was not kept, in words → how often."""
 
-    def tally(self, table: dict[Key, Tally], key: Key) -> Tally | None:
+    def tally(self, table: dict[Key, Tally], key: Key, most: int | None = None) -> Tally | None:
         """The entry of a table, made when there is room; None when there is none."""
         entry = table.get(key)
-        if entry is None and len(table) < MAX_KINDS:
+        if entry is None and len(table) < (MAX_KINDS if most is None else most):
             entry = table[key] = Tally()
         return entry
 
@@ -193,6 +196,8 @@ class Records:
             if process is None:
                 process = Process(len(self.processes), host, pid)
                 self.processes[(host, pid)] = process
+                if host is not None:
+                    self.hosts.add(host)
         return process
 
     def member(self, process: Process, device: int) -> Member:

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Final, Literal
 
 from topoadvisor.ingest.nccl_log_records import Member
@@ -35,7 +36,7 @@ def printed(members: Iterable[Member], size: int) -> tuple[list[Ring], bool]:
     masks: dict[tuple[int, ...], int] = defaultdict(int)
     cut = False
     for member in members:
-        for text, mask in member.rings.items():
+        for text, mask in chain(member.rings.items(), member.others.items()):
             if b"->" in text or b" via " in text:
                 continue
             words = text.split()

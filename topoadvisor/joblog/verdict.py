@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from topoadvisor.ingest.nccl_log_rings import walk_pairs
 from topoadvisor.ingest.nccl_log_summary import Communicator, Ring, SettingSeen, Summary, Warned
 from topoadvisor.ingest.nccl_log_warnings import HINTS
@@ -69,13 +71,15 @@ def judge(summary: Summary, snapshot: Snapshot | None = None, source: str | None
                 found.append(each)
             else:
                 unknown.append(each)
-    return judged(_with_origins(summary, snapshot), found, unknown, source if snapshot is not None else None)
+    summary = _with_origins(summary, snapshot)
+    if view.stranger:
+        note = f"No GPU of the log has an address that {view.source} knows: is it another machine?"
+        summary = msgspec.structs.replace(summary, notes=[*summary.notes, note])
+    return judged(summary, found, unknown, source if snapshot is not None else None)
 
 
 def _with_origins(summary: Summary, snapshot: Snapshot | None) -> Summary:
     """Settings with where they stand, as far as the snapshot's files and environment hold the same value."""
-    import msgspec
-
     if snapshot is None or not snapshot.settings:
         return summary
     places = {}

@@ -95,6 +95,13 @@ class View:
         known = any(gpu.index == index for gpu in self.snapshot.gpus)
         return f"gpu:{index}" if index is not None and known else None
 
+    @property
+    def stranger(self) -> bool:
+        """Log and snapshot both name PCI addresses of GPUs, and share none."""
+        theirs = {gpu.address for gpu in self.snapshot.gpus if gpu.address} if self.snapshot is not None else set()
+        ours = {rank.address for each in self.summary.communicators for rank in each.ranks if rank.address}
+        return bool(theirs and ours) and not theirs & ours
+
     def refused(self, a: Rank, b: Rank) -> str | None:
         """What the driver says against P2P between two GPUs in the snapshot (`CNS`, …); None = nothing, or not read."""
         nodes = {self.node(a), self.node(b)}
