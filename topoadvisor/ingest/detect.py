@@ -61,17 +61,25 @@ def read(source: str, *, stdin: BinaryIO) -> Snapshot:
     if source.startswith(_FIXTURE):
         return _fixture(source.removeprefix(_FIXTURE))
     if source == "-":
-        return from_bytes(stdin.read(MAX_BYTES + 1), file="standard input")
+        return _from_stream(stdin, "standard input")
     if not source.strip():
         raise InputError("SOURCE is an empty name", hint=_KINDS)
     try:
-        with Path(source).open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-            if len(data) > MAX_BYTES and _is_log(data):
-                return _log(data, stream, source)
+        stream = Path(source).open("rb")  # noqa: SIM115
     except (OSError, ValueError) as error:
         _refuse(source, error)
-    return from_bytes(data, file=source)
+    with stream:
+        return _from_stream(stream, source)
+
+
+def _from_stream(stream: BinaryIO, file: str) -> Snapshot:
+    try:
+        data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        _refuse(file, error)
+    if len(data) > MAX_BYTES and _is_log(data):
+        return snapshot.check_size(_log(data, stream, file), file=file)
+    return from_bytes(data, file=file)
 
 
 def _refuse(source: str, error: OSError | ValueError) -> NoReturn:
@@ -154,7 +162,14 @@ def _log(start: bytes, rest: BinaryIO | None, file: str) -> Snapshot:
 
     reader = nccl_log.Reader()
     reader.feed(file, chain([start], iter(lambda: rest.read(nccl_log.BLOCK), b"") if rest is not None else ()))
-    return nccl_log_snapshot.convert(reader.summary([file]), file=file)
+    found = nccl_log_snapshot.convert(reader.summary([file]), file=file)
+    if not found.gpus:
+        raise InputError(
+            "this is a log of NCCL, but it does not show which GPUs the job has",
+            file=file,
+            hint="NCCL_DEBUG=INFO prints them when a communicator is made; `topoadvisor log` reads what is there.",
+        )
+    return found
 
 
 def _decoded(data: bytes, file: str) -> str:

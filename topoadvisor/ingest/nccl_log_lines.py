@@ -392,7 +392,7 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"TUNE": Lines._plugin,
     b"PROF": Lines._plugin,
     b"ENV/": Lines._plugin,
-    b"Usin": Lines._using,
+    b"Using network"[:4]: Lines._using,
     b"Boot": Lines._bootstrap,
     b"NET/": Lines._net,
     b"GPU ": Lines._gpu,

@@ -135,7 +135,7 @@ def _from_tree(printed: HostTopology, ranks: Sequence[Rank], summary: Summary, n
             index=numbers[where],
             address=where,
             numa_node=_numa(name, nodes),
-            nvlinks=links.get(name, [] if links else None),
+            nvlinks=None if links is None else links.get(name, []),
             c2c_gbps=next(
                 (wire.gbps for wire in printed.wires if wire.kind == "C2C" and name in (wire.a, wire.b)), None
             ),
@@ -231,7 +231,8 @@ def _nics(nodes: Mapping[str, Node], summary: Summary) -> Iterable[Nic]:
 
 def _nvlinks(
     printed: HostTopology, nodes: Mapping[str, Node], summary: Summary, notes: list[str]
-) -> dict[str, list[NvLink]]:
+) -> dict[str, list[NvLink]] | None:
+    """NVLinks of each GPU that has any; None when they cannot be counted."""
     version = max(summary.versions, key=lambda each: each.processes, default=None)
     speeds = _speeds(version.version if version is not None else None)
     found: dict[str, list[NvLink]] = {}
@@ -241,7 +242,7 @@ def _nvlinks(
         count = _count(wire.gbps, speeds)
         if count is None:
             notes.append(f"how many NVLinks make {wire.gbps:g} GB/s cannot be told, so NVLinks are left out")
-            return {}
+            return None
         links = found.setdefault(wire.a, [])
         peer = nodes.get(wire.b)
         kind = wire.b.partition("/")[0]
