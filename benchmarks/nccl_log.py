@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 RANKS, PER_HOST, CHANNELS = 512, 8, 16
@@ -75,7 +76,7 @@ def write(path: Path, megabytes: int) -> None:
                 order.shuffle(waiting)
                 alive = []
                 for lines in waiting:
-                    part = [line for line, _ in zip(lines, range(7), strict=False)]
+                    part = list(islice(lines, 7))
                     if part:
                         stream.write("\n".join(part) + "\n")
                         alive.append(lines)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import sys
@@ -9,12 +10,17 @@ from types import ModuleType
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from topoadvisor import files, snapshot
-from topoadvisor.ingest import nccl_log
+from topoadvisor.errors import InputError
+from topoadvisor.ingest import nccl_log, nccl_log_snapshot
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import CODES, Log
+from topoadvisor.render import log_text
 from topoadvisor.snapshot import Gpu, IbPort, Nic, P2p, Setting, Snapshot
+from topoadvisor.topology import graph
 
 
 def _logs() -> ModuleType:
@@ -72,7 +78,7 @@ SHM = "SHM/direct/direct"
 
 
 @pytest.mark.parametrize(
-    ("settings", "tree", "expected"),
+    ("variables", "tree", "expected"),
     [
         ([], {}, [("LOG001", "error"), ("LOG001", "info")]),  # PIX was possible, PHB is beyond the default
         ([], {"nvlink": 240.0}, [("LOG001", "error")]),
@@ -83,12 +89,12 @@ SHM = "SHM/direct/direct"
     ],
 )
 def test_shared_memory_although_p2p_is_possible(
-    settings: list[str], tree: dict[str, float], expected: list[tuple[str, str]]
+    variables: list[str], tree: dict[str, float], expected: list[tuple[str, str]]
 ) -> None:
-    log = judged(logs.modern(4, 4, inside=SHM, settings=settings, extra=logs.graph(0, **tree)))
+    log = judged(logs.modern(4, 4, inside=SHM, settings=variables, extra=logs.graph(0, **tree)))
     assert found(log) == expected
     assert asked(log) == []
-    if settings and "SYS" not in settings[0]:
+    if variables and "SYS" not in variables[0]:
         assert "forbids" in the(log, "LOG001")
 
 
@@ -270,3 +276,50 @@ def test_every_code_is_named_and_documents_are_sorted() -> None:
     order = ["error", "warning", "info"]
     assert [each.severity for each in log.findings] == sorted((each.severity for each in log.findings), key=order.index)
     assert msgspec.json.encode(judged(lines)) == msgspec.json.encode(log)
+
+
+WHOLE = logs.data(
+    [
+        *logs.modern(
+            8,
+            4,
+            inside=SHM,
+            outside="NET/IB/0",
+            settings=["NCCL_P2P_LEVEL set by environment to SYS", "NCCL_BUFFSIZE set by environment to 8."],
+            bootstrap="docker0:172.17.0.{host}<0>",
+            extra=[
+                *logs.graph(0, nvlink=240.0),
+                (1, "GPU Direct RDMA Disabled for GPU 0 / HCA 0 (distance 8 > 5)"),
+                (2, "Pattern 4, crossNic 0, nChannels 12, bw 30.000000/30.000000, type NVL/PIX, sameChannels 1"),
+                (3, "AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}"),
+            ],
+        ),
+        *logs.old(4),
+        "node1:7000:7200 [0] transport/net_ib.cc:12 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<5>",
+        '<system version="1"><cpu numaid="0" affinity="ff"><pci busid="0000:1b:00.0" class="0x030200">',
+        '<gpu dev="0" sm="90" rank="0"/></pci></cpu></system>',
+    ]
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.booleans()), min_size=1, max_size=20),
+    st.sampled_from([None, "dgx-a100", "paste-8xa100", "8xl40s"]),
+)
+def test_any_mutation_is_judged_shown_and_scanned(changes: list[tuple[int, int, bool]], name: str | None) -> None:
+    data = bytearray(WHOLE)
+    for place, byte, cut in changes:
+        at = place % len(data)
+        if cut:
+            del data[at : at + byte]
+        else:
+            data[at] = byte
+    with contextlib.suppress(InputError):
+        summary = nccl_log.read([("job.log", io.BytesIO(bytes(data)))])
+        log = verdict.judge(summary, None if name is None else machine(name), name)
+        assert log_text.render(log)
+        assert msgspec.json.encode(log)
+        scanned = nccl_log_snapshot.convert(summary, file="job.log")
+        assert snapshot.decode(snapshot.encode(scanned)) == scanned
+        graph.build(scanned)

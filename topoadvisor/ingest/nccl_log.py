@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 from typing import BinaryIO, Final
 
 from topoadvisor.errors import InputError
@@ -34,7 +35,7 @@ _WARN: Final = re.compile(_WHO)
 _LOOKS: Final = re.compile(rb"NCCL (?:INFO|WARN|TRACE) |NCCL version [0-9]+\.[0-9]")
 _WRAPPED: Final = (
     (b"\x1b[", re.compile(rb"\x1b\[[0-9;]{0,16}[mK]")),
-    (b'\\n",', re.compile(rb'(?:\\r)?\\n",[^\n]*')),
+    (b'\\n",', re.compile(rb'\\n",[^\n]*')),
     (b" [repeated ", re.compile(rb"\s*\[repeated [0-9]{1,9}x across cluster\][^\n]*")),
 )
 """What is in a block when there is something to take out of it: colours, the rest of Docker's JSON, Ray's counts."""
@@ -128,11 +129,11 @@ class Reader:
         self.records = Records()
         self._lines = Lines(self.records)
         self._prefixes: dict[bytes, Thread] = {}
+        self._tails: dict[bytes, Thread] = {}
         self._xml: list[bytes] | None = None
         self._xml_end, self._xml_size = b"", 0
         self._notes: list[str] = []
         self._line_count = 0
-        self._splitting = False
         self._size = 0
 
     def feed(self, name: str, blocks: Iterable[bytes]) -> None:
@@ -152,75 +153,104 @@ class Reader:
                     rest = b""
                     self.records.dropped["overlong lines"] += 1
                 continue
-            self._block(rest + block[:end], number)
+            self._block(rest + block[: end + 1], number)
             number += block.count(b"\n")
             rest = block[end + 1 :]
         if rest:
-            self._block(rest, number)
+            self._block(rest + b"\n", number)
             number += 1
         self._line_count += number - 1
 
     def _block(self, block: bytes, number: int) -> None:
-        """Whole lines; `number` is that of the first. This is the loop that decides how fast a log is read."""
-        prefixes, lines, operations = self._prefixes, self._lines, self.records.operations
-        info, kinds, bits = _INFO, _KINDS, lines.bits
-        others = 0
+        """Whole lines, the last with its end; `number` is that of the first."""
         sample = block[:_SAMPLE]
         for mark, pattern in _WRAPPED:
             if mark in sample:
                 block = pattern.sub(b"", block)
-        rows = block.split(b"\n")
-        for number, line in enumerate(rows, number):  # noqa: B020
-            at = line.find(info)
-            if at < 0:
-                others += 1
-                if self._xml is not None or b"NCCL" in line or b"<system" in line or b"<graphs" in line:
-                    self._other(line, number)
-                continue
-            kind = kinds.get(line[at + 11 : at + 15])
+        pieces = block.split(_INFO)
+        numbers: Sequence[int] = range(number, number + len(pieces))
+        if len(pieces) - 1 != block.count(b"\n"):
+            counts = [piece.count(b"\n") for piece in pieces]
+            if 0 in counts[1:]:
+                self._one_by_one(block, number)
+                return
+            places = list(accumulate(counts, initial=number))
+            for place, count, piece in zip(places, counts, pieces, strict=False):
+                own = piece is not pieces[0]
+                if count > own:
+                    self._between(piece.split(b"\n")[own:-1], place + own)
+            numbers = places[1:]
+        self._regular(pieces, numbers)
+
+    def _regular(self, pieces: list[bytes], numbers: Sequence[int]) -> None:
+        """Messages of level INFO; `pieces` stand between two `NCCL INFO`, `numbers` are the lines of the messages.
+
+        A piece is a message, the end of its line, lines of others, and what stands before the next message. This is the
+        loop that decides how fast a log is read.
+        """
+        prefixes, lines, operations = self._prefixes, self._lines, self.records.operations
+        kinds, bits = _KINDS, lines.bits
+        first = before = pieces[0]
+        for number, piece in zip(numbers, islice(pieces, 1, None), strict=False):
+            kind = kinds.get(piece[:4])
             if kind is None:
-                continue
-            if kind is _CHANNEL:
-                prefix = line[:at]
-                thread = prefixes.get(prefix) or self._thread(prefix)
-                colon = line.find(b" : ", at)
-                rest = line[colon + 3 :]
-                pairs = thread.pairs
-                if rest in pairs:
-                    pairs[rest] |= bits[line[at + 19 : colon]]
-                elif info in rest:
-                    self._glued(line, number)
-                else:
-                    lines.connection(thread, rest, bits[line[at + 19 : colon]])
+                before = piece
                 continue
             if kind is _COLLECTIVE:
-                colon = line.find(b":", at)
-                if line[colon : colon + 9] == b": opCount":
-                    name = line[at + 11 : colon]
+                colon = piece.find(b":")
+                if piece[colon : colon + 9] == b": opCount":
+                    name = piece[:colon]
                     if name in operations:
                         operations[name] += 1
                     elif len(operations) < MAX_KINDS:
                         operations[name[:40]] = 1
+                    before = piece
                     continue
                 kind = Lines.collective
-            if line.find(info, at + 11) > 0:
-                self._glued(line, number)
+            start = before.rfind(b"\n") + 1
+            end = piece.find(b"\n")
+            if end < 0 or not (start or before is first):
+                # Two messages on one line, and another line without any.
+                self.records.dropped["messages written into each other"] += 1
+                before = piece
                 continue
-            prefix = line[:at]
-            kind(lines, prefixes.get(prefix) or self._thread(prefix), line[at + 11 :], number)
-        self.records.nccl_lines += len(rows) - others
-        if others < len(rows):
-            self.records.info = True
+            prefix = before[start:]
+            before = piece
+            thread = prefixes.get(prefix) or self._thread(prefix)
+            if kind is not _CHANNEL:
+                kind(lines, thread, piece[:end], number)
+                continue
+            colon = piece.find(b" : ")
+            rest = piece[colon + 3 : end]
+            pairs = thread.pairs
+            if rest in pairs:
+                pairs[rest] |= bits[piece[8:colon]]
+            else:
+                lines.connection(thread, rest, bits[piece[8:colon]])
+        self.records.nccl_lines += len(pieces) - 1
+        self.records.info = True
+
+    def _between(self, rows: Sequence[bytes], number: int) -> None:
+        """Lines without a message of level INFO."""
+        for at, line in enumerate(rows, number):
+            if self._xml is not None or b"NCCL" in line or b"<system" in line or b"<graphs" in line:
+                self._other(line, at)
+
+    def _one_by_one(self, block: bytes, number: int) -> None:
+        """Lines of which some hold several messages."""
+        for at, line in enumerate(block.removesuffix(b"\n").split(b"\n"), number):
+            if line.count(_INFO) > 1:
+                self._glued(line, at)
+            elif _INFO in line:
+                self._regular((line + b"\n").split(_INFO), [at])
+            else:
+                self._between([line], at)
 
     def _glued(self, line: bytes, number: int) -> None:
         """Several messages on one line, as processes that share a pipe write them.
 
         Where one ends and the host name of the next begins can be told only for hosts that are known already.
         """
-        if self._splitting:
-            self.records.dropped["messages written into each other"] += 1
-            return
-        self._splitting = True
         before, *messages = line.split(_INFO, _MAX_GLUED)
         for place, message in enumerate(messages):
             following = b""
@@ -232,23 +262,27 @@ class Reader:
                     following = host.encode() + match[0][match.end(1) - match.start() :]
                     message = message[: len(message) - len(following)]
             if before and _INFO not in message:
-                self._block(before + _INFO + message, number)
+                self._regular([before, message + b"\n"], [number])
             else:
                 self.records.dropped["messages written into each other"] += 1
             before = following
-        self._splitting = False
 
     def _thread(self, prefix: bytes) -> Thread:
-        """Whose line this is. Prefixes repeat, unless they hold the time."""
-        match = _PREFIX.search(prefix[-400:])
-        if match is None:
-            thread = self.records.thread(None, None, None, 0)
-        else:
-            host, pid, tid, device = match.groups()
-            thread = self.records.thread(host.decode(), int(pid), int(tid), int(device))
-        if len(self._prefixes) >= _MAX_PREFIXES:
-            self._prefixes.clear()
-        self._prefixes[prefix] = thread
+        """Whose line this is. Prefixes repeat, unless they hold the time; their ends repeat in any case."""
+        tail = prefix[prefix.rfind(b" ", 0, max(prefix.rfind(b" "), 0)) + 1 :]
+        thread = self._tails.get(tail)
+        if thread is None:
+            match = _PREFIX.search(prefix[-400:])
+            if match is None:
+                thread = self.records.thread(None, None, None, 0)
+            else:
+                host, pid, tid, device = match.groups()
+                thread = self.records.thread(host.decode(), int(pid), int(tid), int(device))
+            if len(self._tails) >= _MAX_PREFIXES:
+                self._tails.clear()
+            self._tails[tail] = thread
+        if len(self._prefixes) < _MAX_PREFIXES:
+            self._prefixes[prefix] = thread
         return thread
 
     def _other(self, line: bytes, number: int) -> None:
