@@ -160,6 +160,13 @@ def test_the_network_inside_a_host() -> None:
     assert "because of NCCL_SHM_DISABLE=1 and NCCL_P2P_DISABLE=1" in the(log, "LOG003")
 
 
+def test_two_machines_of_one_name_are_not_taken_for_one() -> None:
+    lines = logs.modern(16, outside="NET/Socket/0", network="Socket", ib=None)
+    log = judged(line.replace("node2:7", "node1:9") for line in lines)
+    assert found(log) == []
+    assert {each.same_host for each in log.communicators[0].connections} == {None}
+
+
 @pytest.mark.parametrize(
     ("said", "severity", "words"),
     [
@@ -272,7 +279,7 @@ def test_every_code_is_named_and_documents_are_sorted() -> None:
     lines = logs.modern(16, outside="NET/Socket/0", bootstrap="lo:127.0.0.1<0>", inside=SHM, extra=logs.graph(0))
     log = judged(lines)
     assert {each.id for each in log.findings} <= set(CODES)
-    assert all(CODES[each.id] == each.name for each in log.findings)
+    assert all(CODES[each.id][0] == each.name for each in log.findings)
     order = ["error", "warning", "info"]
     assert [each.severity for each in log.findings] == sorted((each.severity for each in log.findings), key=order.index)
     assert msgspec.json.encode(judged(lines)) == msgspec.json.encode(log)

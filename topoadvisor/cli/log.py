@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO, Literal
 
 import typer
@@ -52,8 +52,7 @@ def log(
     if [*files, topology].count("-") > 1:
         raise TopoAdvisorError("standard input can be given only once", hint="Give the others as files.")
     snapshot = None if topology is None else load_snapshot(topology)
-    with contextlib.ExitStack() as stack:
-        summary = nccl_log.read((_name(file), _opened(file, stack)) for file in files)
+    summary = nccl_log.read(_streams(files))
     found = verdict.judge(summary, snapshot, topology)
     if output_format == "json":
         emit_json(found)
@@ -67,21 +66,22 @@ def log(
         raise typer.Exit(1)
 
 
-def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+def _streams(files: list[str]) -> Iterator[tuple[str, BinaryIO]]:
+    """Name and content of each file; no more than one is open at a time, because a job may have thousands."""
+    for file in files:
+        if file == "-":
+            yield "standard input", sys.stdin.buffer
+        else:
+            with _opened(file) as stream:
+                yield file, stream
 
 
-def _opened(file: str, stack: contextlib.ExitStack) -> BinaryIO:
+def _opened(file: str) -> BinaryIO:
     from topoadvisor.errors import InputError
 
-    if file == "-":
-        return sys.stdin.buffer
     try:
-        return stack.enter_context(open(file, "rb"))  # noqa: PTH123
+        return open(file, "rb")  # noqa: PTH123
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(
-            f"cannot be read: {reason}",
-            file=file[:200] if file.isprintable() else repr(file[:200]),
-            hint="Is it a log?",
-        ) from None
+        name = file[:200] if file.isprintable() else repr(file[:200])
+        raise InputError(f"cannot be read: {reason}", file=name, hint="Give the files of a log, or - for it.") from None

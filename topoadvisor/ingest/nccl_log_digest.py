@@ -250,9 +250,10 @@ class _Ends:
         self.proxy = False
 
 
-def _connections(members: Iterable[Member]) -> list[Connection]:
+def _connections(members: Sequence[Member]) -> list[Connection]:
     found: dict[tuple[int, int, str], _Ends] = defaultdict(_Ends)
     homes: dict[int, str] = {}
+    nodes = max((member.nodes or 0 for member in members), default=0)
     for member in members:
         if member.rank is not None and member.process.host is not None:
             homes[member.rank] = member.process.host
@@ -268,6 +269,9 @@ def _connections(members: Iterable[Member]) -> list[Connection]:
                     ends.devices.add(link.device)
                 if link.gdr is not None:
                     ends.gdr.add(link.gdr)
+    if nodes > len(set(homes.values())):
+        # Several machines have one name, or some printed nothing: then the names decide nothing.
+        homes = homes if len(homes) < _size(members) else {}
     return [
         Connection(
             a=a,

@@ -10,21 +10,43 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 
 CODES: Final = {
-    "LOG001": "shm-although-p2p-is-possible",
-    "LOG002": "socket-although-rdma-is-up",
-    "LOG003": "network-inside-a-host",
-    "LOG004": "gdr-off",
-    "LOG005": "ranks-differ-in-version",
-    "LOG006": "ranks-differ-in-network",
-    "LOG007": "ranks-differ-in-setting",
-    "LOG008": "ring-crosses-sockets-too-often",
-    "LOG009": "bootstrap-interface",
-    "LOG010": "initialisation-not-finished",
-    "LOG011": "warning-of-nccl",
-    "LOG012": "buffer-size-misread",
-    "LOG013": "nvls-off",
+    "LOG001": (
+        "shm-although-p2p-is-possible",
+        "Pairs of GPUs of one host use shared memory. Error: the path is within NCCL's P2P level, or a variable "
+        "forbids what it allows. Warning: a variable forbids it, and the path is far or not known. Info: beyond "
+        "NCCL's default level, or the driver refuses P2P.",
+    ),
+    "LOG002": (
+        "socket-although-rdma-is-up",
+        "Hosts talk over NET/Socket although NCCL itself, or the topology given, lists RDMA devices that are up.",
+    ),
+    "LOG003": ("network-inside-a-host", "GPUs of one host talk over the network: neither P2P nor shared memory."),
+    "LOG004": (
+        "gdr-off",
+        "RDMA without GPUDirect. Error: the device cannot do it (no nvidia-peermem, no DMA-BUF). Warning: the GPU is "
+        "beyond the level, or the log does not say why.",
+    ),
+    "LOG005": ("ranks-differ-in-version", "Ranks run different versions of NCCL, or builds for different CUDA."),
+    "LOG006": ("ranks-differ-in-network", "Ranks use different networks or network plugins."),
+    "LOG007": (
+        "ranks-differ-in-setting",
+        "A variable has several values, or only some processes have it. Error for those by which each rank decides "
+        "for itself (NCCL_ALGO, NCCL_PROTO, NCCL_BUFFSIZE, …).",
+    ),
+    "LOG008": (
+        "ring-crosses-sockets-too-often",
+        "A ring crosses between NUMA nodes or sockets more often than its GPUs need. NVLink hops do not count.",
+    ),
+    "LOG009": (
+        "bootstrap-interface",
+        "NCCL bootstraps over a loop, a bridge of containers or guests, or a tunnel. Error with several hosts.",
+    ),
+    "LOG010": ("initialisation-not-finished", "Ranks began a communicator and did not say that it is complete."),
+    "LOG011": ("warning-of-nccl", "Messages of level WARN by kind, with the first of them and what to look at."),
+    "LOG012": ("buffer-size-misread", "NCCL_BUFFSIZE is so small that NCCL must have dropped a unit (8M is 8)."),
+    "LOG013": ("nvls-off", "NVLink SHARP is off or not available on a machine with NVSwitches."),
 }
-"""Code → name of what the verdict can find."""
+"""Code → name of what the verdict can find, and when it does."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -72,7 +94,7 @@ def finding(
     """A finding with the name that its code has."""
     return Finding(
         id=id,
-        name=CODES[id],
+        name=CODES[id][0],
         severity=severity,
         message=message,
         subjects=subjects or [],
