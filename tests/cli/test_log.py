@@ -54,6 +54,13 @@ def test_the_screen(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "ring 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15   channels 0-3" in out
 
 
+def test_the_topology_is_shown_gpu_by_gpu(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["log", bad])
+    out = capsys.readouterr().out
+    assert "node1: 2 NUMA nodes, 2 PCI switches, 4 GPUs, 2 network devices, 1 NVSwitch; GPU pairs: NVL 6" in out
+    assert "GPU/0-1b000 (0000:1b:00.0, rank 0): PCI/0-10000 → CPU/0-0; NVL 240 GB/s to NVS/0-0" in out
+
+
 def test_json(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", good, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -379,6 +379,33 @@ def test_a_topology_that_was_dumped_into_the_log() -> None:
     assert found.communicators[0].complete == 2
 
 
+def test_bootstrap_interfaces_and_plugins_in_all_spellings() -> None:
+    said = {
+        "Bootstrap : Using [0]ib0:10.1.0.1<0> [1]ib1:10.1.1.1<0>": ("ib0", "10.1.0.1"),
+        "Bootstrap : Using ens5:172.31.0.4<0>": ("ens5", "172.31.0.4"),
+        "Bootstrap: Using eth0:fe80::22:1%eth0<0>": ("eth0", "fe80::22:1%eth0"),
+        "Bootstrap: Using mlx5_0:1": ("mlx5_0:1", None),
+    }
+    for line, expected in said.items():
+        (found,) = read([logs.info(0, line)]).bootstrap
+        assert (found.name, found.address) == expected
+    lines = [
+        "NET/OFI Initializing aws-ofi-nccl 1.9.2-aws",
+        "NET/Plugin: Loaded net plugin AWS Libfabric (v8)",
+        "NET/Plugin: Loaded collnet plugin SHARP (v8)",
+        "TUNER/Plugin: Using nccl_ofi_tuner (v3)",
+        "Using network AWS Libfabric",
+    ]
+    plugins = read([logs.info(0, line) for line in lines]).plugins
+    assert [(plugin.kind, plugin.name) for plugin in plugins] == [
+        ("collnet plugin", "SHARP"),
+        ("net plugin", "AWS Libfabric"),
+        ("net plugin release", "aws-ofi-nccl 1.9.2-aws"),
+        ("network", "AWS Libfabric"),
+        ("tuner plugin", "nccl_ofi_tuner"),
+    ]
+
+
 def test_lines_of_nobody() -> None:
     lines = [line.partition("] ")[2] for line in logs.modern(2, 2)]
     found = read([f"worker {line}" for line in lines])

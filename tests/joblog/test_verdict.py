@@ -195,6 +195,17 @@ def test_ranks_that_differ() -> None:
     assert "NCCL_ALGO differs between ranks: Ring on node1; Tree on node2" in the(log, "LOG007")
 
 
+def test_plugins_of_two_releases() -> None:
+    release = "NET/OFI Initializing aws-ofi-nccl 1.{minor}.0-aws"
+    loaded = [(rank, "NET/Plugin: Loaded net plugin AWS Libfabric (v8)") for rank in range(16)]
+    own = [(rank, "NET/Plugin: Loaded net plugin Socket (v8)") for rank in range(16)]
+    one = [(rank, release.format(minor=9)) for rank in range(16)]
+    two = [(rank, release.format(minor=9 if rank < 8 else 7)) for rank in range(16)]
+    assert found(judged(logs.modern(16, extra=[*loaded, *own, *one]))) == []
+    assert found(judged(logs.modern(16, extra=[*loaded, *own, *two]))) == [("LOG006", "warning")]
+    assert found(judged(logs.modern(16, extra=[*loaded, *own[:8]]))) == [("LOG006", "warning")]
+
+
 def test_a_setting_that_only_some_ranks_have() -> None:
     lines = logs.modern(16, settings=["NCCL_IB_GID_INDEX set by environment to 3."])
     some = [line for line in lines if not (line.startswith("node2") and "GID_INDEX" in line)]

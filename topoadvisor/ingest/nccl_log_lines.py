@@ -40,6 +40,8 @@ _VERSION: Final = re.compile(
     rb"NCCL version ([0-9]{1,3}(?:\.[0-9]{1,3}){1,3})[0-9A-Za-z.~-]{0,20}(?:\+cuda([0-9.]{1,8}))?"
 )
 _INTERFACE: Final = re.compile(rb" (?:\[[0-9]{1,4}\])?([^\s:\[\]]{1,64}):(\S{1,120}?)<[0-9]{1,6}>")
+_OWN_NETWORK: Final = re.compile(rb"Using ([^\s:<]{1,64}:[0-9]{1,3})\s*$")
+_OFI: Final = re.compile(rb"NET/OFI .{0,40}(aws-ofi-nccl [0-9][0-9A-Za-z.-]{0,20})")
 _DEVICE: Final = re.compile(rb"\[([0-9]{1,4})\]([^\s\[\];]{1,120})")
 _GDR: Final = re.compile(rb"GPU Direct RDMA (?:Enabled|Disabled) for .{1,200}")
 _ALLOWED: Final = re.compile(rb"(Enabled for )GPU [0-9a-f]{1,16}(?:\[[0-9]{1,4}\])? / (?=HCA )")
@@ -215,7 +217,12 @@ class Lines:
 
     def _bootstrap(self, thread: Thread, body: bytes, number: int) -> None:
         match = _INTERFACE.search(body)
-        if match and b"Using" in body[:18]:
+        if b"Using" not in body[:18]:
+            return
+        if own := _OWN_NETWORK.search(body):
+            # Since 2.23 a network plugin can carry the bootstrap: NCCL prints device and port.
+            self._count(self.records.bootstrap, text(own[1]), "", thread, number, MAX_ENTRIES)
+        elif match:
             self._count(self.records.bootstrap, text(match[1]), text(match[2]), thread, number, MAX_ENTRIES)
 
     def _net(self, thread: Thread, body: bytes, number: int) -> None:
@@ -231,6 +238,8 @@ class Lines:
         elif body.startswith(b"NET/Socket : Using"):
             for name, where in _INTERFACE.findall(body):
                 self._count(records.sockets, text(name), text(where), thread, number, MAX_ENTRIES)
+        elif match := _OFI.match(body):
+            self._count(records.plugins, "net plugin release", text(match[1]), thread, number)
         elif match := _LOADED.search(body.rstrip()):
             kind = "net plugin" if match[1] == b"net" else "collnet plugin"
             self._count(records.plugins, kind, text(match[2]), thread, number)

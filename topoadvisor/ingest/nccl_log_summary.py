@@ -65,7 +65,9 @@ class Interface(Struct, frozen=True, kw_only=True):
 class Plugin(Struct, frozen=True, kw_only=True):
     """The network that carries a communicator, or a plugin that was loaded."""
 
-    kind: Literal["network", "net plugin", "collnet plugin", "tuner plugin", "profiler plugin", "env plugin"]
+    kind: Literal[
+        "network", "net plugin", "net plugin release", "collnet plugin", "tuner plugin", "profiler plugin", "env plugin"
+    ]
     name: str
     processes: int = 0
     hosts: list[str] = []

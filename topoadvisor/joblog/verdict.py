@@ -112,14 +112,15 @@ def _versions(view: View) -> Iterator[Finding]:
 
 
 def _networks(view: View) -> Iterator[Finding]:
-    for kind, severity in (("network", "error"), ("net plugin", "warning")):
+    for kind in ("network", "net plugin", "net plugin release"):
         seen = [plugin for plugin in view.summary.plugins if plugin.kind == kind]
         names = sorted({plugin.name for plugin in seen})
-        if len(names) > 1:
+        # A process may well load two, for two communicators; ranks differ when some lack what others have.
+        if len(names) > 1 and any(plugin.processes < view.summary.processes for plugin in seen):
             said = [f"{plugin.name} on {shortened(plugin.hosts) or 'ranks not named'}" for plugin in seen]
             yield finding(
                 "LOG006",
-                "error" if severity == "error" else "warning",
+                "error" if kind == "network" else "warning",
                 f"the ranks use different {kind}s: {'; '.join(said)}",
                 subjects=names,
                 evidence=[f"{plugin.name}: {plugin.processes} processes" for plugin in seen],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from topoadvisor.ingest.nccl_log_summary import Communicator, Interface, Plugin, Ring
+from topoadvisor.ingest.nccl_log_summary import Communicator, HostTopology, Interface, Plugin, Ring
 from topoadvisor.joblog.document import Log
+from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.render.page import COLORS, MARKS, Page
 
 _MOST_COMMUNICATORS = 4
@@ -192,7 +193,7 @@ def _tuner(communicator: Communicator, page: Page) -> None:
 
 
 def _topology(log: Log, page: Page) -> None:
-    if not log.topologies and not log.graphs and not log.topology_xml:
+    if not (log.topologies or log.graphs or log.topology_xml or log.graph_xml):
         return
     page.heading("Topology as NCCL saw it")
     for topology in log.topologies[:1]:
@@ -207,13 +208,41 @@ def _topology(log: Log, page: Page) -> None:
             f"; GPU pairs: {between}" if between else ""
         )
         page.paragraph(text, first="  ", rest="    ")
+        for line in _gpus(topology):
+            page.paragraph(line, first="    ", rest="        ", code="2")
     if len(log.topologies) > 1:
         page.lines.append(f"  and {len(log.topologies) - 1} more hosts (--format json)")
+    if log.graph_xml:
+        page.paragraph("the log holds a graph XML (--format json)", first="  ")
     if log.topology_xml:
         page.paragraph("the log holds a topology XML: `topoadvisor scan` reads it from there", first="  ")
     for graph in log.graphs:
         text = f"{graph.pattern}: {_count(graph.channels, 'channel')} of {graph.intra_gbps:g} GB/s over {graph.intra}"
         page.paragraph(text + f", {graph.inter_gbps:g} GB/s to the network over {graph.inter}", first="  ", rest="    ")
+
+
+def _gpus(topology: HostTopology) -> Iterator[str]:
+    """One line for each GPU: what it hangs on, its other links, and its nearest network devices."""
+    nodes = {f"{node.kind}/{node.id}": node for node in topology.nodes}
+    gpus = [name for name, node in nodes.items() if node.kind == "GPU"]
+    for name in gpus[:_MOST_RANKS]:
+        node = nodes[name]
+        above: list[str] = []
+        at = node.parent
+        while at is not None and at not in above and len(above) < 8:
+            above.append(at)
+            at = nodes[at].parent if at in nodes else None
+        parts = [" → ".join(above)] if above else []
+        parts += [f"{wire.kind} {wire.gbps:g} GB/s to {wire.b}" for wire in topology.wires if wire.a == name]
+        nets = [(path.type, path.b) for path in topology.paths if path.a == name and path.b.startswith("NET/")]
+        known = [(NcclPath[kind], net) for kind, net in nets if kind in NcclPath.__members__]
+        if known:
+            nearest = min(path for path, _ in known)
+            parts.append(f"{_some([net for path, net in known if path == nearest])} over {nearest.name}")
+        rank = "" if node.rank is None else f", rank {node.rank}"
+        yield f"{name} ({node.address or 'no address'}{rank}): {'; '.join(parts)}"
+    if len(gpus) > _MOST_RANKS:
+        yield f"and {len(gpus) - _MOST_RANKS} more GPUs (--format json)"
 
 
 def _choices(log: Log, page: Page) -> None:
