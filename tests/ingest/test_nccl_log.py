@@ -127,6 +127,7 @@ def test_nccl_2_4_calls_connections_rings() -> None:
         ("[send] via NET/IB/3/GDRDMA", "NET", "NET/IB", [3], "on", False),
         ("[send] via NET/IB/3(2)/GDRDMA/Shared", "NET", "NET/IB", [3], "on", True),
         ("[send] via NET/IBext_v8/1/GDRDMA(PCI)", "NET", "NET/IBext_v8", [1], "on", False),
+        ("[send] via NET/IB/1/GDRDMA/Shared/flush=none", "NET", "NET/IB", [1], "on", False),
         ("[send] via NET/Socket/0", "NET", "NET/Socket", [0], "off", False),
         ("[send] via NET/AWS Libfabric/2/GDRDMA", "NET", "NET/AWS Libfabric", [2], "on", False),
         ("[send] via NET/IB/0 [repeated 3x across cluster]", "NET", "NET/IB", [0], "off", False),

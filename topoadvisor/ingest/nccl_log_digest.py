@@ -36,7 +36,7 @@ _CONNECTION: Final = re.compile(
     r"(?: \[(send|receive)\])? via (\S.{0,200})"
 )
 _COMM: Final = re.compile(r" comm 0x[0-9a-f]{1,16}.*$")
-_NET: Final = re.compile(r"NET/(.{1,60}?)/([0-9]{1,5})(?:\(([0-9]{1,7})\))?((?:/[A-Za-z()]{1,20})*)")
+_NET: Final = re.compile(r"NET/(.{1,60}?)/([0-9]{1,5})(?:\(([0-9]{1,7})\))?((?:/[A-Za-z][^/]{0,40})*)")
 _CHOICE: Final = re.compile(
     r"(?:([A-Za-z]{1,30})(?: \[([A-Za-z ]{1,30})\])?: )?([0-9]{1,18}) Bytes -> "
     r"(?:Algo (\S{1,30}) proto (\S{1,30})|(?:Kernel )?(\S{1,80}))"
@@ -280,7 +280,7 @@ def _connections(members: Sequence[Member]) -> list[Connection]:
             via=via,
             channels=ends.bits.bit_count(),
             devices=sorted(ends.devices),
-            gdr=_of(ends.gdr) if via.startswith("NET/") else None,
+            gdr=_of(ends.gdr),
             proxy=ends.proxy,
             same_host=homes[a] == homes[b] if a in homes and b in homes else None,
         )
@@ -306,7 +306,9 @@ def _link(text: bytes) -> _Link | None:
     return _Link(int(match[1]), int(match[2]), via, None, None, proxy=False)
 
 
-def _of(values: set[bool]) -> Literal["on", "off", "mixed"]:
+def _of(values: set[bool]) -> Literal["on", "off", "mixed"] | None:
+    if not values:
+        return None
     return "mixed" if len(values) > 1 else "on" if True in values else "off"
 
 
