@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from topoadvisor.ingest import nccl_log_topology as topology
-from topoadvisor.ingest import nccl_log_warnings
+from topoadvisor.ingest import nccl_log_tuner, nccl_log_warnings
 from topoadvisor.ingest.nccl_log_records import (
     MAX_ENTRIES,
     MAX_HOSTS,
@@ -27,7 +27,7 @@ from topoadvisor.ingest.nccl_log_records import (
     Tally,
     Thread,
 )
-from topoadvisor.ingest.nccl_log_summary import Cell, Place
+from topoadvisor.ingest.nccl_log_summary import Place
 
 _RANK: Final = re.compile(rb"comm (0x[0-9a-f]{1,16}) rank ([0-9]{1,7}) n[rR]anks ([0-9]{1,7})\b")
 _FIELD: Final = re.compile(
@@ -53,12 +53,9 @@ _PATTERN: Final = re.compile(
     rb"Pattern ([0-9]{1,2}), crossNic ([0-9]{1,2}), nChannels ([0-9]{1,4}), (?:bw|speed) "
     rb"([0-9]{1,9}(?:\.[0-9]{1,9})?)/([0-9]{1,9}(?:\.[0-9]{1,9})?), type ([A-Z0-9]{3})/([A-Z0-9]{3})"
 )
-_CELL: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)/\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*")
 _ENDS: Final = re.compile(rb"([0-9]{1,7})(?:\[[0-9a-f]{1,16}\])? -> ([0-9]{1,7})")
 _REPEATED: Final = re.compile(rb"\s*\[repeated [0-9]{1,9}x across cluster\].*|\s+$")
 """Ray folds equal lines of several workers into one."""
-_COLLECTIVES: Final = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
-_MAX_CELLS: Final = 256
 _MAX_OPEN: Final = 64
 """Communicators of one process that late lines may belong to."""
 _MAX_SETTINGS: Final = 512
@@ -290,25 +287,7 @@ class Lines:
             self.records.say(tally, thread.process, self.place(number))
 
     def _tuner(self, thread: Thread, body: bytes, number: int) -> None:
-        """The table of latencies and bandwidths: in one block before 2.18, since then three algorithms at a time."""
-        title, *cells = text(body).split("|")
-        title = title.strip()
-        cells = [cell.strip() for cell in cells[:48] if cell.strip()]
-        if title == "Latency/AlgBw":
-            pairs = [cell.partition("/") for cell in cells]
-            thread.algorithms = [pair[0].strip() for pair in pairs]
-            thread.protocols = [pair[2].strip() for pair in pairs]
-        elif title == "Algorithm":
-            thread.algorithms = [cell for cell in cells for _ in range(3)]
-        elif title == "Protocol":
-            thread.protocols = cells
-        elif title in _COLLECTIVES and len(thread.member.tuner) < _MAX_CELLS:
-            for algorithm, protocol, cell in zip(thread.algorithms, thread.protocols, cells, strict=False):
-                if match := _CELL.fullmatch(cell):
-                    latency, gbps = float(match[1]), float(match[2])
-                    thread.member.tuner.append(
-                        Cell(collective=title, algorithm=algorithm, protocol=protocol, latency_us=latency, gbps=gbps)
-                    )
+        nccl_log_tuner.add(thread, text(body))
 
     def collective(self, thread: Thread, body: bytes, number: int) -> None:
         """What the tuner chose, or a row of its table that begins at the edge."""

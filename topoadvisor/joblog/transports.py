@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from topoadvisor.ingest.nccl_log_summary import Communicator, Connection, Gdr
+from topoadvisor.ingest.nccl_log_summary import Connection, Gdr
 from topoadvisor.joblog.document import Finding, Undecided, finding
 from topoadvisor.joblog.view import Between, View, by_rank, shortened
 from topoadvisor.nccl.levels import NcclPath, parse_int
@@ -21,11 +21,12 @@ def judge(view: View) -> Iterator[Finding | Undecided]:
     yield from _gdr(view)
 
 
-def _pairs(view: View, transport: str) -> Iterator[tuple[Communicator, Connection]]:
+def _network(view: View) -> Iterator[Connection]:
+    """Connections over the network, of all communicators."""
     for communicator in view.summary.communicators:
         for connection in communicator.connections:
-            if connection.transport == transport:
-                yield communicator, connection
+            if connection.transport == "NET":
+                yield connection
 
 
 def _subject(connection: Connection) -> str:
@@ -35,14 +36,20 @@ def _subject(connection: Connection) -> str:
 def _shared_memory(view: View) -> Iterator[Finding | Undecided]:
     groups: dict[tuple[str, ...], list[str]] = {}
     user = view.user_level()
-    for communicator, connection in _pairs(view, "SHM"):
+    for communicator in view.summary.communicators:
         ranks = by_rank(communicator)
-        a, b = ranks.get(connection.a), ranks.get(connection.b)
-        between = view.between(a, b) if a is not None and b is not None else None
-        status = view.refused(a, b) if a is not None and b is not None else None
-        default = view.default_level(communicator, a.host if a is not None else None)
-        key = _why_shm(between, status, user, default)
-        groups.setdefault(key, []).append(_subject(connection))
+        defaults: dict[str | None, NcclPath | None] = {}
+        for connection in communicator.connections:
+            if connection.transport != "SHM":
+                continue
+            a, b = ranks.get(connection.a), ranks.get(connection.b)
+            host = a.host if a is not None else None
+            if host not in defaults:
+                defaults[host] = view.default_level(communicator, host)
+            between = view.between(a, b) if a is not None and b is not None else None
+            status = view.refused(a, b) if a is not None and b is not None else None
+            key = _why_shm(between, status, user, defaults[host])
+            groups.setdefault(key, []).append(_subject(connection))
     for key, subjects in groups.items():
         yield from _shm_verdict(view, key, list(dict.fromkeys(subjects)))
 
@@ -140,7 +147,7 @@ def _shm_verdict(view: View, key: tuple[str, ...], subjects: list[str]) -> Itera
 def _sockets(view: View) -> Iterator[Finding | Undecided]:
     subjects = [
         _subject(connection)
-        for _, connection in _pairs(view, "NET")
+        for connection in _network(view)
         if connection.via == "NET/Socket" and connection.same_host is not True
     ]
     if not subjects:
@@ -195,11 +202,9 @@ def _sockets(view: View) -> Iterator[Finding | Undecided]:
 
 
 def _inside(view: View) -> Iterator[Finding]:
-    for via in sorted({connection.via for _, connection in _pairs(view, "NET") if connection.same_host}):
+    for via in sorted({connection.via for connection in _network(view) if connection.same_host}):
         subjects = [
-            _subject(connection)
-            for _, connection in _pairs(view, "NET")
-            if connection.same_host and connection.via == via
+            _subject(connection) for connection in _network(view) if connection.same_host and connection.via == via
         ]
         subjects = list(dict.fromkeys(subjects))
         variables = [f"NCCL_SHM_DISABLE={value}" for value in view.values("NCCL_SHM_DISABLE") if parse_int(value)]
@@ -223,7 +228,7 @@ def _inside(view: View) -> Iterator[Finding]:
 def _gdr(view: View) -> Iterator[Finding]:
     connections = [
         connection
-        for _, connection in _pairs(view, "NET")
+        for connection in _network(view)
         if connection.gdr in ("off", "mixed") and connection.via != "NET/Socket"
     ]
     if not connections:

@@ -33,6 +33,14 @@ class View:
         self.snapshot = snapshot
         self.source = source or "the topology given"
         self.topology: Topology | None = graph.build(snapshot) if snapshot is not None and snapshot.gpus else None
+        gpus = snapshot.gpus if snapshot is not None else []
+        self._indices = {gpu.index for gpu in gpus}
+        self._addresses = {gpu.address: gpu.index for gpu in gpus if gpu.address is not None}
+        self._refused: dict[frozenset[str], str] = {}
+        for pair in (snapshot.p2p if snapshot is not None else None) or ():
+            for status in (pair.read, pair.write):
+                if status not in (None, "OK"):
+                    self._refused.setdefault(frozenset((f"gpu:{pair.a}", f"gpu:{pair.b}")), str(status))
         self._printed = {printed.host: _Printed(printed) for printed in summary.topologies}
 
     @property
@@ -86,31 +94,21 @@ class View:
 
     def node(self, rank: Rank) -> str | None:
         """The GPU of a rank in the snapshot: by PCI address, else by NVML's number."""
-        if self.snapshot is None:
-            return None
-        by_address = {gpu.address: gpu.index for gpu in self.snapshot.gpus if gpu.address is not None}
-        index = by_address.get(rank.address) if rank.address else None
-        if index is None and not (by_address and rank.address):
+        index = self._addresses.get(rank.address) if rank.address else None
+        if index is None and not (self._addresses and rank.address):
             index = rank.nvml_device if rank.nvml_device is not None else rank.cuda_device
-        known = any(gpu.index == index for gpu in self.snapshot.gpus)
-        return f"gpu:{index}" if index is not None and known else None
+        return f"gpu:{index}" if index in self._indices else None
 
     @property
     def stranger(self) -> bool:
         """Log and snapshot both name PCI addresses of GPUs, and share none."""
-        theirs = {gpu.address for gpu in self.snapshot.gpus if gpu.address} if self.snapshot is not None else set()
         ours = {rank.address for each in self.summary.communicators for rank in each.ranks if rank.address}
-        return bool(theirs and ours) and not theirs & ours
+        return bool(self._addresses and ours) and not ours & set(self._addresses)
 
     def refused(self, a: Rank, b: Rank) -> str | None:
         """What the driver says against P2P between two GPUs in the snapshot (`CNS`, …); None = nothing, or not read."""
-        nodes = {self.node(a), self.node(b)}
-        for pair in (self.snapshot.p2p if self.snapshot is not None else None) or ():
-            if {f"gpu:{pair.a}", f"gpu:{pair.b}"} == nodes:
-                for status in (pair.read, pair.write):
-                    if status not in (None, "OK"):
-                        return status
-        return None
+        nodes = (self.node(a), self.node(b))
+        return self._refused.get(frozenset(node for node in nodes if node is not None))
 
     def home(self, rank: Rank) -> str | None:
         """The socket or NUMA node that a rank's GPU hangs on."""
