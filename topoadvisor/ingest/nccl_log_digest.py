@@ -300,7 +300,7 @@ def _link(text: bytes) -> _Link | None:
             int(match[1]), int(match[2]), f"NET/{net[1]}", int(net[2]), "GDRDMA" in net[4], proxy=net[3] is not None
         )
     if via == "direct shared memory":
-        via = "SHM/direct shared memory"  # before 2.12
+        via = "SHM/direct shared memory"  # before 2.13
     if via.partition("/")[0] not in ("P2P", "SHM", "NET"):
         return None
     return _Link(int(match[1]), int(match[2]), via, None, None, proxy=False)

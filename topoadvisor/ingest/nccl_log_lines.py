@@ -84,7 +84,7 @@ class Lines:
         self._keep(thread.pairs, rest, bit)
 
     def _ring(self, thread: Thread, body: bytes, number: int) -> None:
-        """`Ring NN : 1 -> 0 -> 1`; NCCL before 2.6 says `Ring` for connections too."""
+        """`Ring NN : 1 -> 0 -> 1`; NCCL before 2.7 says `Ring` for connections too."""
         colon = body.find(b" : ")
         rest, bit = body[colon + 3 :], self.bits[body[5:colon]]
         if b" via " in rest:
@@ -151,7 +151,7 @@ class Lines:
             process.last[thread.device] = member
             thread.pairs = member.others
             if not process.announces:
-                # Before 2.18 the next communicator of this thread begins unannounced.
+                # Before 2.18.3 the next communicator of this thread begins unannounced.
                 thread.member = records.member(process, thread.device)
                 thread.pairs = thread.member.rings
 
@@ -217,7 +217,7 @@ class Lines:
         if b"Using" not in body[:18]:
             return
         if own := _OWN_NETWORK.search(body):
-            # Since 2.23 a network plugin can carry the bootstrap: NCCL prints device and port.
+            # Since 2.24 a network plugin can carry the bootstrap: NCCL prints device and port.
             self._count(self.records.bootstrap, text(own[1]), "", thread, number, MAX_ENTRIES)
         elif match:
             self._count(self.records.bootstrap, text(match[1]), text(match[2]), thread, number, MAX_ENTRIES)

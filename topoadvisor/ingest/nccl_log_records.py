@@ -67,7 +67,7 @@ class Process:
     networks: set[str] = field(default_factory=set)
     settings: dict[str, str] = field(default_factory=dict)
     announces: bool = False
-    """It prints `Init START`, as NCCL does since 2.18."""
+    """It prints `Init START`, as NCCL does since 2.18.3."""
 
 
 @dataclass(slots=True, eq=False)

@@ -32,7 +32,7 @@ def count(rings: Iterable[Ring]) -> int:
 
 
 def printed(members: Iterable[Member], size: int) -> tuple[list[Ring], bool]:
-    """Rings as rank 0 lists them, and whether a list is cut: NCCL ends it with `...`, before 2.10 without a word."""
+    """Rings as rank 0 lists them, and whether a list is cut: since 2.23 it ends with `...` then."""
     masks: dict[tuple[int, ...], int] = defaultdict(int)
     cut = False
     for member in members:

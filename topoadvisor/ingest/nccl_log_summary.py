@@ -35,7 +35,7 @@ class Version(Struct, frozen=True, kw_only=True):
     cuda: str | None = None
     """The CUDA version NCCL was built with."""
     processes: int = 0
-    """0: a line without a process, as NCCL before 2.19 prints it once for the whole job."""
+    """0: a line without a process, as older releases print it once for the whole job."""
     hosts: list[str] = []
 
 
@@ -225,7 +225,7 @@ class Communicator(Struct, frozen=True, kw_only=True):
     complete: int
     """Ranks that printed `Init COMPLETE`."""
     started: int
-    """Ranks that printed `Init START`, which NCCL does since 2.18."""
+    """Ranks that printed `Init START`, which NCCL does since 2.18.3."""
     nodes: int | None = None
     channels: int | None = None
     nvls_channels: int | None = None
