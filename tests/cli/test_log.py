@@ -109,6 +109,15 @@ def test_what_cannot_be_read(
     assert "Traceback" not in err
 
 
+def test_warnings_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "warn.log"
+    path.write_text("\nnode1:1:1 [0] x.cc:5 NCCL WARN Cuda failure 'invalid argument'\n")
+    assert main(["log", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "There is nothing of level INFO in it" in out
+    assert "Settings in force: not in the log" in out
+
+
 def test_no_log_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "train.log"
     path.write_text("step 1\n")

@@ -228,7 +228,7 @@ class Reader:
             else:
                 lines.connection(thread, rest, bits[piece[8:colon]])
         self.records.nccl_lines += len(pieces) - 1
-        self.records.info = True
+        self.records.info |= len(pieces) > 1
 
     def _between(self, rows: Sequence[bytes], number: int) -> None:
         """Lines without a message of level INFO."""

@@ -78,7 +78,8 @@ def _findings(log: Log, page: Page) -> None:
 
 
 def _settings(log: Log, page: Page) -> None:
-    page.heading("Settings in force" if log.settings else "Settings in force: the log shows none")
+    none = "the log shows none" if log.info else "not in the log"
+    page.heading("Settings in force" if log.settings else f"Settings in force: {none}")
     for setting in log.settings:
         where = setting.origin or "environment or a conf file: the log does not tell them apart"
         who = "" if setting.processes >= log.processes else f", {_count(setting.processes, 'process')}"
