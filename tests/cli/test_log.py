@@ -1,30 +1,14 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import io
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import nccl_logs as logs
 import pytest
 
 from topoadvisor.cli import main
-
-
-def _logs() -> ModuleType:
-    path = Path(__file__).parents[1] / "ingest" / "nccl_logs.py"
-    if "nccl_logs" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("nccl_logs", path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["nccl_logs"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["nccl_logs"]
-
-
-logs = _logs()
 
 
 @pytest.fixture

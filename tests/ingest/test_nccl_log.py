@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import importlib.util
 import io
 import json
 import random
 import sys
 import tracemalloc
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
+import nccl_logs as logs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,20 +20,6 @@ from topoadvisor.ingest import nccl_log, nccl_log_records
 from topoadvisor.ingest.nccl_log_summary import Connection, Summary
 
 CAPTURE = Path(__file__).parents[3] / "shared" / "capture_h200x2"
-
-
-def _logs() -> ModuleType:
-    """The writer of logs beside this file: tests are no package."""
-    if "nccl_logs" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("nccl_logs", Path(__file__).with_name("nccl_logs.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["nccl_logs"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["nccl_logs"]
-
-
-logs = _logs()
 
 
 def read(lines: list[str] | bytes) -> Summary:

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import importlib.util
 import io
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import nccl_logs as logs
 import pytest
 
 from topoadvisor import advise, snapshot
@@ -14,19 +12,6 @@ from topoadvisor.ingest import detect
 from topoadvisor.rules.facts import Known, Unknown
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import graph
-
-
-def _logs() -> ModuleType:
-    if "nccl_logs" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("nccl_logs", Path(__file__).with_name("nccl_logs.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["nccl_logs"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["nccl_logs"]
-
-
-logs = _logs()
 
 
 def scanned(lines: list[str]) -> Snapshot:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
-import sys
 from collections.abc import Iterable
-from pathlib import Path
-from types import ModuleType
 
 import msgspec
+import nccl_logs as logs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,20 +18,6 @@ from topoadvisor.joblog.document import CODES, Log
 from topoadvisor.render import log_text
 from topoadvisor.snapshot import Gpu, IbPort, Nic, P2p, Setting, Snapshot
 from topoadvisor.topology import graph
-
-
-def _logs() -> ModuleType:
-    path = Path(__file__).parents[1] / "ingest" / "nccl_logs.py"
-    if "nccl_logs" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("nccl_logs", path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["nccl_logs"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["nccl_logs"]
-
-
-logs = _logs()
 
 
 def judged(lines: Iterable[str], machine: Snapshot | None = None) -> Log:

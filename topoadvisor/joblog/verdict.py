@@ -34,13 +34,9 @@ _EQUAL: Final = frozenset(
         "NCCL_NTHREADS",
         "NCCL_LL128_NTHREADS",
         "NCCL_THREAD_THRESHOLDS",
-        "NCCL_NET",
-        "NCCL_COLLNET_ENABLE",
-        "NCCL_NVLS_ENABLE",
-        "NCCL_CROSS_NIC",
     }
 )
-"""Each rank decides by these for itself, and the decisions must fit those of the others."""
+"""By these each rank chooses algorithm, protocol and sizes of steps for itself, and both ends must choose alike."""
 
 _OWN: Final = frozenset(
     {

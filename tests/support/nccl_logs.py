@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-Line = Callable[[int, str], str]
+from collections.abc import Iterable
 
 
 def who(rank: int, per_host: int = 8, tid: int | None = None) -> str:
@@ -19,15 +17,6 @@ def info(rank: int, message: str, per_host: int = 8, tid: int | None = None) -> 
 
 def bus(local: int) -> str:
     return f"{0x1B000 + local * 0x20000:x}"
-
-
-def ring_and_tree(size: int, channels: int, say: Callable[[int, int, str], str]) -> Iterable[tuple[int, str]]:
-    """(rank, message) of the connections of one ring in rank order; `say` names what follows the ranks."""
-    for rank in range(size):
-        after, before = (rank + 1) % size, (rank - 1) % size
-        for channel in range(channels):
-            yield rank, say(channel, rank, "send") % (rank, after)
-            yield rank, say(channel, rank, "receive") % (before, rank)
 
 
 def modern(
