@@ -21,3 +21,9 @@ def nccl_parser() -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screens are compared at one width, whatever the terminal or the test runner says."""
+    monkeypatch.setenv("COLUMNS", "100")

@@ -307,7 +307,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     name: str
     value: str
     origin: str
-    """`environment`, a file path, or `assumed`."""
+    """`environment`, a file path, `assumed`, or `nccl-log`."""
     line: Int | None = None
     managed: bool = False
     """It stands in the block of the file that `topoadvisor emit` writes."""
@@ -385,7 +385,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     schema: Literal["topoadvisor.snapshot/1"] = "topoadvisor.snapshot/1"
     origin: str = "live"
-    """`live`, or the kind of foreign input: `matrix`, `text` (other or several outputs), `nccl-topology-xml`."""
+    """`live`, or the kind of foreign input: `matrix`, `text` (other or several outputs), `nccl-topology-xml`,
+    `hwloc-xml`, `nccl-log`."""
     captured_at: str | None = None
     """UTC, ISO 8601."""
     tool: str | None = None

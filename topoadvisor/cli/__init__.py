@@ -73,6 +73,7 @@ def _register() -> None:
         explain,
         facts,
         hardware,
+        log,
         matrix,
         render,
         rings,
@@ -91,6 +92,7 @@ def _register() -> None:
     app.command("facts")(facts.facts)
     app.command("diff")(diff.diff)
     app.command("explain")(explain.explain)
+    app.command("log")(log.log)
     app.add_typer(rules.app, name="rules")
     app.add_typer(hardware.app, name="hardware")
 

@@ -18,8 +18,8 @@ SourceArgument = Annotated[
     typer.Argument(
         metavar="[SOURCE]...",
         help="A snapshot, pasted output of `nvidia-smi` (topo, nvlink, -q), lspci, ibstat or lscpu, an NCCL topology "
-        "or hwloc XML, nvidia-bug-report.log.gz (a file, a directory or tar of such files, or - for standard input), "
-        "or fixture:NAME. Several are put together as one machine. Without it: this machine.",
+        "XML or log, an hwloc XML, nvidia-bug-report.log.gz (a file, a directory or tar of such files, or - for "
+        "standard input), or fixture:NAME. Several are put together as one machine. Without it: this machine.",
         show_default=False,
     ),
 ]

@@ -6,6 +6,7 @@ import difflib
 import io
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
@@ -23,7 +24,7 @@ _FIXTURE: Final = "fixture:"
 _KINDS: Final = (
     "SOURCE is a snapshot (`topoadvisor capture`), the text of `nvidia-smi topo -m`, `nvidia-smi -q`, `lspci -tv` and "
     "the like, a bug report, a directory or tar of such files, an NCCL topology XML, "
-    "an hwloc XML (`lstopo --of xml`), or fixture:NAME."
+    "an hwloc XML (`lstopo --of xml`), a log of NCCL_DEBUG=INFO, or fixture:NAME."
 )
 
 _MAGIC: Final = (
@@ -42,10 +43,9 @@ _ROOTS: Final = {
         "NCCL writes the topology with NCCL_TOPO_DUMP_FILE, the graph with another variable.",
     ),
 }
-_OTHERS: Final = (
-    (re.compile(r"NCCL (?:INFO|WARN) "), "a log of NCCL"),
-    (re.compile(r"NVIDIA-SMI [0-9]"), "the summary of `nvidia-smi`"),
-)
+_OTHERS: Final = ((re.compile(r"NVIDIA-SMI [0-9]"), "the summary of `nvidia-smi`"),)
+_NCCL: Final = re.compile(rb"NCCL (?:INFO|WARN|TRACE) |NCCL version [0-9]+[.][0-9]")
+_MATRIX: Final = re.compile(rb"GPU0[ \t]+(?:X[ \t]|GPU1[ \t]|CPU Affinity)")
 _CONTROL: Final = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
 _LOOK: Final = 1 << 16
 """How far into a file its kind is looked for."""
@@ -78,7 +78,7 @@ def _read(source: str, stdin: BinaryIO) -> list[Part]:
     from topoadvisor.ingest import stream
 
     if source == "-":
-        return stream.parts(stdin, "standard input", parts, check)
+        return _streamed(stdin, "standard input")
     if not source.strip():
         raise InputError("SOURCE is an empty name", hint=_KINDS)
     path = Path(source)
@@ -86,9 +86,21 @@ def _read(source: str, stdin: BinaryIO) -> list[Part]:
         if path.is_dir():
             return stream.directory(path, parts, check)
         with path.open("rb") as file:
-            return stream.parts(file, source, parts, check)
+            return _streamed(file, source)
     except (OSError, ValueError) as error:
         _refuse(source, error)
+
+
+def _streamed(file: BinaryIO, name: str) -> list[Part]:
+    """The parts of a file of any length; a log of NCCL is told by how it begins."""
+    from topoadvisor.ingest import stream
+
+    start = file.read(_LOOK)
+    if _is_log(start):
+        start += file.read(max(0, MAX_BYTES - len(start)))
+        if _is_log(start):
+            return [_whole(_log(start, file, name), name)]
+    return stream.parts(stream.Joined(start, file), name, parts, check)
 
 
 def _refuse(source: str, error: OSError | ValueError) -> NoReturn:
@@ -136,6 +148,8 @@ def parts(data: bytes, file: str) -> list[Part]:
     if not data.strip():
         raise Unrecognised("this is empty", file=file, hint=_KINDS)
     check(data, file)
+    if _is_log(data):
+        return [_whole(_log(data, None, file), file)]
     text = _decoded(data)
     start = text[:_LOOK].lstrip()
     if start.startswith(("{", "[")):
@@ -187,6 +201,30 @@ def check(data: bytes, file: str) -> None:
     strange = sum(sample.count(byte) for byte in _CONTROL)
     if strange * 20 > len(sample) and _wide_encoding(sample) is None:
         raise Unrecognised("this is binary data, not text", file=file, hint=_KINDS)
+
+
+def _is_log(data: bytes) -> bool:
+    """Whether messages of NCCL begin here, and not a document that quotes some, nor a log with a matrix in it."""
+    start = data[:_LOOK].lstrip()
+    if start.startswith((b"{", b"<")) and not start.startswith(b'{"log":'):
+        return False
+    return _NCCL.search(start) is not None and _MATRIX.search(data) is None
+
+
+def _log(start: bytes, rest: BinaryIO | None, file: str) -> Snapshot:
+    """A log of NCCL; `rest` is the stream behind `start` of one that is too large to hold."""
+    from topoadvisor.ingest import nccl_log, nccl_log_snapshot
+
+    reader = nccl_log.Reader()
+    reader.feed(file, chain([start], iter(lambda: rest.read(nccl_log.BLOCK), b"") if rest is not None else ()))
+    found = nccl_log_snapshot.convert(reader.summary([file]), file=file)
+    if not found.gpus:
+        raise InputError(
+            "this is a log of NCCL, but it does not show which GPUs the job has",
+            file=file,
+            hint="NCCL_DEBUG=INFO prints them when a communicator is made; `topoadvisor log` reads what is there.",
+        )
+    return found
 
 
 def _decoded(data: bytes) -> str:

@@ -98,7 +98,7 @@ class _Source:
             raise _TooMuch(f"there are more than {MAX_FILES} files here", file=self.file, hint=_HINT)
 
 
-class _Joined:
+class Joined:
     """A stream with the bytes in front that were read of it already."""
 
     def __init__(self, head: bytes, rest: Stream, limit: int | None = None) -> None:
@@ -174,7 +174,7 @@ def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list
     if head.startswith(_GZIP):
         if depth not in (_PLAIN, _MEMBER):
             raise Unrecognised("this is gzip data inside gzip data", file=file, hint=_HINT)
-        unzipped = _Unzipped(_Joined(head, stream), source)
+        unzipped = _Unzipped(Joined(head, stream), source)
         try:
             found = _document(unzipped, file, source, depth=depth + 1)
         except Unrecognised as error:
@@ -184,13 +184,13 @@ def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list
         damage = unzipped.damage
         return found if damage is None else [part.noted(reason=damage) for part in found]
     if head[_TAR] == b"ustar" and depth < _MEMBER:
-        return _gather(_tar_members(_Joined(head, stream), file), source)
+        return _gather(_tar_members(Joined(head, stream), file), source)
     if len(head) <= WHOLE:
         return source.whole(head, file)
     source.check(head, file)
     if head.startswith(_WHOLE_ONLY) or head.lstrip()[:1] in (b"{", b"<"):
         return source.whole(head + _read_full(stream, MAX_DOCUMENT), file)
-    return _long_text(_Joined(head, stream), file)
+    return _long_text(Joined(head, stream), file)
 
 
 def _gather(documents: Iterator[tuple[str, Stream, int]], source: _Source) -> list[Part]:
@@ -258,7 +258,7 @@ def _tar_members(stream: Stream, file: str) -> Iterator[tuple[str, Stream, int]]
         if size is None or _tar_number(header[148:156]) != sum(header[:148]) + 8 * 32 + sum(header[156:]):
             raise InputError("the tar is damaged", file=file, hint="Copy the file again.")
         name = b"/".join(part.split(b"\0")[0] for part in (header[345:500], header[:100]) if part.strip(b"\0"))
-        member = _Joined(b"", stream, limit=size)
+        member = Joined(b"", stream, limit=size)
         if header[156:157] in (b"0", b"\0"):
             yield f"{file}:{name.decode('utf-8', 'replace')}", member, _MEMBER
         while member.read(_BLOCK):

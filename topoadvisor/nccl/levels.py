@@ -194,3 +194,26 @@ def parse_merge_level(text: str) -> LevelReading:
     return LevelReading(
         NcclPath.LOC, ignored=False, surprise="NCCL does not know it and takes LOC, which fuses no NICs at all"
     )
+
+
+_PRINTED: Final = (
+    ("2.6.4", (0, 1, 4, 5, 8, 9, 10)),
+    ("2.8.3", (0, 1, 2, 4, 5, 8, 9)),
+    ("2.12.7", (0, 1, 2, 4, 5, 7, 8, 9)),
+    ("2.18.1", (0, 1, 2, 4, 5, 7, 8, 9, 10, 11)),
+    ("2.26.2", (0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11)),
+    ("2.27.3", (0, 1, 2, 3, 4, 5, 7, 6, 8, 9, 10, 11)),
+    ("2.27.5", tuple(range(12))),
+)
+"""First release → the path type of each number (`PATH_*` in `src/include/graph.h` of that release)."""
+
+
+def printed_path(number: int | None, version: str | None) -> str | None:
+    """The name of a distance as that version's log prints it: 5 is PXB in 2.28, and PHB in 2.10; None = not known.
+
+    Raises ValueError when `version` is no version.
+    """
+    if number is None or version is None:
+        return None
+    table = [paths for since, paths in _PRINTED if versions.at_least(version, since)]
+    return NcclPath(table[-1][number]).name if table and number < len(table[-1]) else None

@@ -24,6 +24,7 @@ _ORIGINS = {
     "text": "pasted text",
     "nccl-topology-xml": "NCCL topology dump",
     "hwloc-xml": "hwloc XML",
+    "nccl-log": "log of NCCL",
 }
 DEEPEST = 100
 _RANK = {"socket": 0, "numa": 1, "root": 2, "bridge": 3, "gpu": 4, "nic": 4}

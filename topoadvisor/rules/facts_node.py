@@ -110,7 +110,7 @@ def _virtual(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     else:
         scope.put("vm.guest", follow(lambda text: text != "none", hypervisor))
     given_away = None
-    if snapshot.pci is not None:
+    if snapshot.pci is not None and snapshot.origin != "nccl-log":
         given_away = any(device.driver == "vfio-pci" and is_gpu(device) for device in snapshot.pci)
     scope.read("vm.host_with_passthrough", given_away, sources.origin(*PCI), sources.why(*PCI))
     kind = scope.read("container.kind", host.container, sources.origin(*PROC), sources.why(*PROC))

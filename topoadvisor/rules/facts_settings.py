@@ -26,6 +26,8 @@ def gather(node: Scope, snapshot: Snapshot, sources: Sources, assumed: Assumed) 
     """Record `env.*` and the P2P levels; needs `gpus.count` and `cpu.*`. Returns what any unnamed variable is."""
     read = snapshot.settings is not None
     unset: Fact = Known("", sources.origin(*SETTINGS)) if read else Unknown(sources.why(*SETTINGS))
+    if snapshot.origin == "nccl-log":
+        unset = Unknown("a log of NCCL shows only variables that are set and were used so far")
     names = dict.fromkeys([*settings.registry(), *_NEIGHBOURS], unset)
     for setting in reversed(snapshot.settings or []):
         names[setting.name] = Known(setting.value, setting.origin)

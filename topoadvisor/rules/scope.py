@@ -48,6 +48,7 @@ _FOREIGN: Final = {
     "text": "the given text",
     "nccl-topology-xml": "an NCCL topology XML",
     "hwloc-xml": "an hwloc XML",
+    "nccl-log": "a log of NCCL",
 }
 
 

@@ -82,7 +82,7 @@ def _grow_tree(
     notes += found
     notes += host.grow(graph, hierarchy, given.snapshot.host, homes, origin=given.tree_origin)
     if given.dump:
-        notes.append("NCCL's dump shows no root complexes: what is PHB here may be NODE. NCCL treats both alike.")
+        notes.append("NCCL shows no root complexes: what is PHB here may be NODE. NCCL treats both alike.")
     return {pair: hierarchy.relate(*pair) for pair in given.pairs()}
 
 

@@ -14,6 +14,7 @@ from topoadvisor.topology.links import PCIE_ORDER, LinkClass
 DUMP = "nccl-topology-xml"
 HWLOC = "hwloc-xml"
 TEXTS = ("matrix", "text")
+LOG = "nccl-log"
 
 _ANCESTORS = {"X": LinkClass.PIX} | {str(link_class): link_class for link_class in PCIE_ORDER}
 """NVML's levels; one board with two GPUs has a switch between them."""
@@ -33,19 +34,21 @@ class Inputs:
     has_tree: bool
     """There is a tree of PCI functions, and GPUs are in it."""
     dump: bool
-    """That list, and the NVLinks, are NCCL's."""
+    """That list, and the NVLinks, are NCCL's: from its dump, or from the tree in its log."""
     notes: tuple[str, ...]
 
     @property
     def tree_origin(self) -> str:
         if self.snapshot.origin in TEXTS:
             return "lspci"
-        return self.snapshot.origin if self.snapshot.origin in (DUMP, HWLOC) else "sysfs"
+        return self.snapshot.origin if self.snapshot.origin in (DUMP, HWLOC, LOG) else "sysfs"
 
     @property
     def link_origin(self) -> str:
         if self.snapshot.origin in TEXTS:
             return "nvidia-smi nvlink"
+        if self.snapshot.origin == LOG:
+            return "inferred: from the bandwidth of the links in NCCL's log"
         return self.snapshot.origin if self.snapshot.origin in (DUMP, HWLOC) else "nvml"
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -59,7 +62,7 @@ def read(snapshot: Snapshot) -> Inputs:
     nics = _nics(snapshot.nics or ())
     printed = matrix.read(snapshot.matrices, {nic.name: node for node, nic in reversed(nics.items())})
     gpus = _gpus(snapshot.gpus, printed.devices, notes)
-    dump = snapshot.origin == DUMP
+    dump = snapshot.origin in (DUMP, LOG)
     # A plain list of functions does not say what is above them; NCCL's says it by leaving it out.
     placed = (device for device in snapshot.pci or () if dump or device.parent is not None or device.root is not None)
     listed = {device.address for device in placed}

@@ -1,0 +1,1 @@
+"""What a job's log of NCCL says, judged against the topology."""
