@@ -185,7 +185,25 @@ def test_internals_of_the_library_stay_inside(source: str, said: str) -> None:
     assert str(fault.value) == said
 
 
-_WORDS = ["gpus.count", "pair.a", "(", ")", "[", "]", "{", "?", ":", "==", "&&", '"a"', r'"\ud800"', "1", "`", "\x00", "all"]
+_WORDS = [
+    "gpus.count",
+    "pair.a",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "?",
+    ":",
+    "==",
+    "&&",
+    '"a"',
+    r'"\ud800"',
+    "1",
+    "`",
+    "\x00",
+    "all",
+]
 
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=8).map(" ".join))

@@ -13,12 +13,11 @@ import typer
 from typer.core import TyperGroup
 
 from topoadvisor import __version__
+from topoadvisor.cli.common import readable
 from topoadvisor.errors import TopoAdvisorError
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
-_LONGEST = 2000
-"""Letters of an error that are shown."""
 
 
 class _Interrupted(Exception):
@@ -159,12 +158,6 @@ def _drop_output() -> None:
 def complain(message: str, hint: str | None = None) -> None:
     """One sentence on stderr, and below it what to try. A stderr that takes nothing changes no exit code."""
     with contextlib.suppress(OSError):
-        print(f"topoadvisor: {_readable(message)}", file=sys.stderr)
+        print(f"topoadvisor: {readable(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {_readable(hint)}", file=sys.stderr)
-
-
-def _readable(text: str) -> str:
-    """A sentence that quotes foreign text: on one line, of bounded length, and without what a terminal acts on."""
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:_LONGEST])
-    return shown if len(text) <= _LONGEST else f"{shown}…"
+            print(f"hint: {readable(hint)}", file=sys.stderr)

@@ -61,8 +61,10 @@ def capture(
 
 def _summary(snapshot: Snapshot) -> str:
     """One line a source: its name, how it went and why."""
+    from topoadvisor.cli.common import readable
+
     lines = [f"{source.name:<24} {source.status:<8} {source.reason or ''}".rstrip() for source in snapshot.sources]
-    return "\n".join(lines)
+    return "\n".join(map(readable, lines))
 
 
 def _shows_gpu(snapshot: Snapshot) -> bool:

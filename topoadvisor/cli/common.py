@@ -42,6 +42,9 @@ RulesOption = Annotated[
         "--rules", metavar="DIR", help="A folder with a site's own rules; may be repeated.", show_default=False
     ),
 ]
+_LONGEST = 2000
+"""Letters of one sentence that are shown."""
+
 _UNSAFE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters but tab, line ends and colours, and those that turn the direction of text around."""
 
@@ -50,6 +53,20 @@ GpusOption = Annotated[
 ]
 TextOrJson = Literal["text", "json"]
 FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
+
+
+def readable(text: str) -> str:
+    """A sentence that quotes foreign text: on one line, of bounded length, and without what a terminal acts on.
+
+    Such letters, and bytes that are no text, are shown as `\\x1b`, `\\xff`.
+    """
+    shown = "".join(letter if letter.isprintable() else _escaped(letter) for letter in text[:_LONGEST])
+    return shown if len(text) <= _LONGEST else f"{shown}…"
+
+
+def _escaped(letter: str) -> str:
+    # Bytes of arguments, file names and files that are no UTF-8 arrive as lone surrogates (`surrogateescape`).
+    return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else ascii(letter)[1:-1]
 
 
 def gpu_indexes(text: str | None) -> list[int] | None:

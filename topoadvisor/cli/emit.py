@@ -15,6 +15,7 @@ from topoadvisor.cli.common import (
     SourceArgument,
     emit_text,
     load_snapshot,
+    readable,
 )
 
 if TYPE_CHECKING:
@@ -175,6 +176,4 @@ def _deliver(path: Path, before: str | None, after: str, *, diff: bool) -> None:
 
 def _say(sentences: list[str]) -> None:
     for sentence in sentences:
-        # Lines of a file are quoted here, and a terminal acts on control characters.
-        shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
-        print(shown, file=sys.stderr)
+        print(readable(sentence), file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, readable
 
 _LONGEST_DEADLINE = 86_400
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -88,4 +88,4 @@ def verify(
 
 def _progress(text: str) -> None:
     if sys.stderr.isatty():
-        print(f"topoadvisor: {text}", file=sys.stderr)
+        print(f"topoadvisor: {readable(text)}", file=sys.stderr)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topoadvisor.nccl import versions
+from topoadvisor.nccl import settings, versions
 
 LONGEST = 1023
 """Bytes of a name or a value; what is longer is cut."""
@@ -105,6 +105,26 @@ def parse(text: str, version: str | None = None) -> list[ConfLine]:
         first_lines.setdefault(name, number)
         found.append(ConfLine(number, name, value, tuple(surprises), managed))
     return found
+
+
+def unwritable(name: str, value: str) -> str | None:
+    """Why NCCL would not read this value back from a file, or not as it is meant; None when it would."""
+    if not _NAME.fullmatch(name):
+        return "the name is not one of a variable"
+    if not value:
+        return "the value is empty"
+    if not value.isprintable():
+        return "the value holds a line break or another control character"
+    if value != value.strip():
+        return "the value begins or ends with a blank"
+    if set(value) & set("\"'`"):
+        return "the value holds a quote"
+    if max(len(name.encode()), len(value.encode("utf-8", "surrogatepass"))) > LONGEST:
+        return f"it is longer than {LONGEST} bytes"
+    info = settings.registry().get(name)
+    if " " in value and info is not None and info.parser not in ("path", "text"):
+        return "the value holds a blank, and NCCL skips none"
+    return None
 
 
 def effective(lines: list[ConfLine]) -> dict[str, str]:

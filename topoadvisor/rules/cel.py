@@ -276,29 +276,57 @@ def atoms(source: str) -> list[str]:
     return [source[part[0].at : part[-1].at + len(part[-1].text)] for part in _split(tokens(source))]
 
 
+def parts(source: str, positive: bool) -> Iterator[tuple[list[Token], bool]]:
+    """What must be true (or false) for a condition to be true, or to be false when not `positive`.
+
+    Alternatives are given as one part.
+    """
+    pending = [(tokens(source), positive)]
+    while pending:
+        part, positive = _bare(*pending.pop())
+        # `||` binds more weakly than `&&`.
+        sign = "||" if len(_pieces(part, ("||",))) > 1 else "&&"
+        pieces = _pieces(part, (sign,))
+        if len(pieces) > 1 and positive is (sign == "&&"):
+            pending += [(piece, positive) for piece in reversed(pieces)]
+        elif part:
+            yield part, positive
+
+
 def _split(stream: list[Token]) -> Iterator[list[Token]]:
     pending = [stream]
     while pending:
-        part = pending.pop()
-        while part and part[0].text == "!" and len(_pieces(part)) == 1:
-            part = part[1:]
-        pieces = _pieces(part)
+        part, _ = _bare(pending.pop(), True)
+        pieces = _pieces(part, ("&&", "||"))
         if len(pieces) > 1:
             pending += reversed(pieces)
-        elif part and part[0].text == "(" and _closes(part) == len(part) - 1:
-            pending.append(part[1:-1])
         elif part:
             yield part
 
 
-def _pieces(stream: list[Token]) -> list[list[Token]]:
-    """The parts that `&&` and `||` join on the outermost level; the whole when there is `? :`."""
+def _bare(part: list[Token], positive: bool) -> tuple[list[Token], bool]:
+    """A part without the parentheses and `!` around the whole of it, and whether it is still asked to be true."""
+    while part:
+        if part[0].text == "(" and _closes(part) == len(part) - 1:
+            part = part[1:-1]
+        elif part[0].text == "!" and len(_pieces(part, ("&&", "||", *_COMPARING))) == 1:
+            part, positive = part[1:], not positive
+        else:
+            break
+    return part, positive
+
+
+_COMPARING: Final = ("==", "!=", "<", "<=", ">", ">=", "in")
+
+
+def _pieces(stream: list[Token], signs: tuple[str, ...]) -> list[list[Token]]:
+    """The parts that these signs join on the outermost level; the whole when there is `? :`."""
     depth, start, pieces = 0, 0, []
     for at, token in enumerate(stream):
         depth += _step(token)
         if depth == 0 and token.text == "?":
             return [stream]
-        if depth == 0 and token.text in ("&&", "||"):
+        if depth == 0 and token.text in signs and token.kind != "string":
             pieces.append(stream[start:at])
             start = at + 1
     return [*pieces, stream[start:]]
