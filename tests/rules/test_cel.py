@@ -185,34 +185,16 @@ def test_internals_of_the_library_stay_inside(source: str, said: str) -> None:
     assert str(fault.value) == said
 
 
-_WORDS = [
-    "gpus.count",
-    "pair.a",
-    "(",
-    ")",
-    "[",
-    "]",
-    "{",
-    "?",
-    ":",
-    "==",
-    "&&",
-    '"a"',
-    r'"\ud800"',
-    "1",
-    "`",
-    "\x00",
-    "all",
-]
+_WORDS = ["gpus.count", "pair.a", *"()[]{}?:1`\x00", "==", "&&", '"a"', r'"\ud800"', "all"]
 
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=8).map(" ".join))
 def test_no_error_of_the_library_shows_its_structures(source: str) -> None:
+    said = ""
     try:
         truth(source)
     except cel.Unreadable:
         pass
     except cel.Fault as fault:
-        assert "\n" not in str(fault)
-        assert "Context`" not in str(fault)
-        assert " { " not in str(fault).replace(source, "")
+        said = str(fault).replace(source, "")
+    assert [part for part in ("\n", "Context`", " { ") if part in said] == []

@@ -55,7 +55,9 @@ class Function:
 
 
 def _is_a(value: Any, kind: type) -> bool:
-    return isinstance(value, kind) and (kind is str or all(isinstance(item, str) for item in value))
+    if kind is list:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, kind)
 
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
