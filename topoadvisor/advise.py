@@ -35,7 +35,7 @@ from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
 
 if TYPE_CHECKING:
-    from topoadvisor.plan.link_model import Model
+    from topoadvisor.plan import Model
     from topoadvisor.plan.optimal_rings import Document
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}

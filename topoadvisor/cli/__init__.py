@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -13,11 +14,23 @@ import typer
 from typer.core import TyperGroup
 
 from topoadvisor import __version__
-from topoadvisor.cli.common import readable
-from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.cli.common import has_room, readable
+from topoadvisor.errors import TopoAdvisorError, memory_is_short
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
+
+
+_HINTS = {
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "This process may open too few files: `ulimit -n` raises the limit."),
+    errno.ENOMEM: "`ulimit -v`, or the limit of a container or a job, may be too low.",
+    errno.ENOSPC: "Make room there, or write to another place.",
+}
+"""What to do about an error of the operating system that no part of the program has expected."""
+
+
+_LEAST_ROOM = 64 << 20
+"""Bytes that the smallest run needs. Where not even they are to be had, a library may fail with any error."""
 
 
 class _Interrupted(Exception):
@@ -86,9 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     _open_streams()
-    if not app.registered_commands:
-        _register()
     try:
+        if not app.registered_commands:
+            _register()
         app(arguments, prog_name="topoadvisor")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
@@ -108,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         subject = error.filename or "the output cannot be written"
-        complain(f"{subject}: {error.strerror or error}")
+        complain(f"{subject}: {error.strerror or error}", _HINTS.get(error.errno or 0))
         _drop_output()
         return 2
     except Exception as error:
@@ -118,6 +131,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INTERRUPTED
         if debug:
             raise
+        if memory_is_short(error) or not has_room(_LEAST_ROOM):
+            complain("there is not enough memory", _HINTS[errno.ENOMEM])
+            _drop_output()
+            return 2
         if "_TOPOADVISOR_COMPLETE" in os.environ:
             complain("completion was asked for, but not by a shell")
             return 2

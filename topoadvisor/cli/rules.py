@@ -8,13 +8,19 @@ from typing import Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text, readable
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, readable, some_path
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, check or explain the rules.")
 
 RulesOption = Annotated[
     list[Path] | None,
-    typer.Option("--rules", metavar="DIR", help="A folder of more rules; may be repeated.", show_default=False),
+    typer.Option(
+        "--rules",
+        metavar="DIR",
+        parser=some_path,
+        help="A folder of more rules; may be repeated.",
+        show_default=False,
+    ),
 ]
 
 

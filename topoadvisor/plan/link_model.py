@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from topoadvisor.plan.loads import NVSWITCHES, Network
 from topoadvisor.plan.optimum import Load, Problem
 from topoadvisor.snapshot import Measurement
 from topoadvisor.topology.model import Topology
-
-Model = Literal["expected", "measured", "nccl"]
 
 
 @dataclass(frozen=True)
