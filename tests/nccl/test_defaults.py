@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from topoadvisor.nccl import defaults
+from topoadvisor.nccl import defaults, settings, versions
 from topoadvisor.nccl.levels import NcclPath
 
 SKYLAKE = {"arch": "x86_64", "cpu_vendor": "Intel", "cpu_family": 6, "cpu_model": 0x55}
@@ -83,3 +83,36 @@ def test_what_matters_and_is_not_known_leaves_it_open() -> None:
 def test_gdr_level(version: str | None, c2c: bool | None, level: str | None) -> None:
     got = defaults.gdr_level(version, c2c=c2c)
     assert (got and got.name) == level
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "version", "default"),
+    [
+        ("NCCL_IB_TIMEOUT", "20", "2.28.9", True),
+        ("NCCL_IB_TIMEOUT", "0x14", "2.23.4", True),
+        ("NCCL_IB_TIMEOUT", "18", "2.28.9", False),
+        ("NCCL_IB_TIMEOUT", "18", "2.22.3", True),
+        ("NCCL_IB_TIMEOUT", "14", "2.8.4", True),
+        ("NCCL_IB_TIMEOUT", "20", None, False),
+        ("NCCL_IB_RETRY_CNT", "7", None, True),
+        ("NCCL_IB_RETRY_CNT", "7 times", None, True),
+        ("NCCL_IB_RETRY_CNT", "", None, False),
+        ("NCCL_PXN_DISABLE", "0", "2.8.4", False),
+        ("NCCL_P2P_DISABLE", "0", "2.28.9", True),
+        ("NCCL_P2P_DISABLE", "1", "2.28.9", False),
+        ("NCCL_ALGO", "Ring", "2.28.9", False),
+        ("NCCL_NOBODY_KNOWS", "1", None, False),
+    ],
+)
+def test_constants_by_version(name: str, value: str, version: str | None, default: bool) -> None:
+    assert defaults.is_default(name, value, version) is default
+
+
+def test_constants_are_of_variables_that_nccl_reads_as_numbers() -> None:
+    for name, steps in defaults._constants().items():
+        info = settings.registry()[name]
+        assert info.parser in ("int", "bool-int"), name
+        releases = [versions.parse(since) for since, _ in steps]
+        assert releases == sorted(releases)
+        assert len({value for _, value in steps}) == len(steps), name
+        assert info.since is None or releases[0] >= versions.parse(info.since), name

@@ -1,12 +1,16 @@
-"""What NCCL does by itself: its default levels, by version and machine."""
+"""What NCCL does by itself: its default levels, by version and machine, and its constants, by version."""
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Final
 
+import yaml
+
 from topoadvisor.nccl import versions
-from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.nccl.levels import NcclPath, parse_int
 
 _ERAS: Final = ("2.6.4", "2.7.3", "2.8.4", "2.9.6", "2.23.4")
 """Releases that changed the default P2P level."""
@@ -102,3 +106,35 @@ def gdr_level(version: str | None, *, c2c: bool | None) -> NcclPath | None:
     if c2c is False or (version is not None and not versions.at_least(version, "2.29.2")):
         return NcclPath.PXB
     return NcclPath.P2C if c2c and version is not None else None
+
+
+_FILE: Final = Path(__file__).with_name("defaults.yaml")
+
+
+def is_default(name: str, value: str, version: str | None) -> bool:
+    """Whether NCCL does the same when the variable is not set to this value; false when that is not known.
+
+    `version` None = not known: true only when every NCCL that reads the variable has this default. Only for variables
+    whose default is a constant; levels depend on the machine. Raises ValueError when `version` is no version.
+    """
+    # Only 1 does anything; what NCCL keeps when nothing is set is a number of its own.
+    if name == "NCCL_P2P_DISABLE":
+        return parse_int(value) == 0
+    known = _constants().get(name)
+    if known is None:
+        return False
+    values = [default for since, default in known if version is None or versions.at_least(version, since)]
+    if version is not None:
+        values = values[-1:]
+    return set(values) == {parse_int(value)}
+
+
+@cache
+def _constants() -> dict[str, tuple[tuple[str, int], ...]]:
+    """Name → (first release, default) in order of releases."""
+    rows = yaml.load(_FILE.read_bytes(), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    for name, text in rows.items():
+        steps = [step.split() for step in text.split(", ")]
+        found[name] = tuple((since, int(value)) for since, value in steps)
+    return found
