@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from topoadvisor import advise, files, snapshot
 from topoadvisor.advice import Advice
 from topoadvisor.ingest import assume
-from topoadvisor.snapshot import Assumption, Snapshot
+from topoadvisor.snapshot import Assumption, Gpu, Nic, Setting, Snapshot
 
 FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json"))
 HEALTHY = ("dgx-1v", "dgx-a100", "dgx-h100", "2x3090-bridge", "gh200", "2xh200-kvm")
@@ -94,3 +97,62 @@ def test_what_was_not_read_is_listed_with_its_reason() -> None:
 def test_assumed_facts_are_shown_as_assumed() -> None:
     advice = advise.advise(load("paste-8xa100", nccl__version="2.28.9", cpu__vendor="AMD"))
     assert advice.assumed == ["nccl.version = 2.28.9", "cpu.vendor = AMD"]
+
+
+SITE = """\
+- id: SITE001
+  name: site-value
+  status: stable
+  subject: node
+  when: gpus.count > 1
+  severity: info
+  title: The site wants it
+  why: Because.
+  advice:
+    - set: {{{name}: "{value}"}}
+      class: system
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "version", "by_itself"),
+    [
+        ("NCCL_IB_TIMEOUT", "20", "2.28.9", True),
+        ("NCCL_IB_TIMEOUT", "22", "2.28.9", False),
+        ("NCCL_IB_TIMEOUT", "20", "2.22.3", False),
+        ("NCCL_P2P_LEVEL", "PXB", "2.28.9", True),
+        ("NCCL_P2P_LEVEL", "2", "2.28.9", True),
+        ("NCCL_P2P_LEVEL", "SYS", "2.28.9", False),
+    ],
+)
+def test_what_nccl_does_by_itself_is_right_and_not_set(
+    name: str, value: str, version: str, by_itself: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "site.yaml").write_text(SITE.format(name=name, value=value))
+    machine = load("dgx-a100", nccl__version=version)
+    advice = advise.advise(machine, rule_directories=[tmp_path])
+    told = f"NCCL {version} does as with {name}={value} by itself."
+    assert (told in [right.text for right in advice.already_right]) is by_itself
+    assert [(each.name, each.value) for each in advice.settings if each.rule == "SITE001"] == (
+        [] if by_itself else [(name, value)]
+    )
+    assert bool(advice.set_nothing) is by_itself
+
+
+def test_a_default_that_something_else_replaces_is_had_by_unsetting_that(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(SITE.format(name="NCCL_IB_TIMEOUT", value="20"))
+    machine = load("dgx-a100", nccl__version="2.28.9", env__NCCL_IB_TIMEOUT="22")
+    (setting,) = advise.advise(machine, rule_directories=[tmp_path]).settings
+    assert (setting.name, setting.action, setting.value, setting.where) == ("NCCL_IB_TIMEOUT", "unset", None, "assumed")
+    assert setting.reason == "The site wants it; NCCL 2.28.9 does as with NCCL_IB_TIMEOUT=20 by itself"
+
+
+def test_the_largest_machine_is_no_work_for_minutes() -> None:
+    machine = Snapshot(
+        gpus=[Gpu(index=index, address=f"0000:{index:02x}:00.0") for index in range(128)],
+        nics=[Nic(name=f"mlx5_{index}", address=f"0001:{index // 8:02x}:00.{index % 8}") for index in range(512)],
+        settings=[Setting(name=f"NCCL_X{index}", value="1", origin="environment") for index in range(4096)],
+    )
+    start = time.process_time()
+    advise.advise(machine)
+    assert time.process_time() - start < 30  # minutes, when every pair was looked at for every device

@@ -24,7 +24,7 @@ from topoadvisor.advice import (
     UnknownVerdict,
 )
 from topoadvisor.errors import InputError
-from topoadvisor.nccl import model
+from topoadvisor.nccl import defaults, model, versions
 from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.plan import rings
 from topoadvisor.rules import engine, facts, load
@@ -35,7 +35,7 @@ from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
 
 if TYPE_CHECKING:
-    from topoadvisor.plan.link_model import Model
+    from topoadvisor.plan import Model
     from topoadvisor.plan.optimal_rings import Document
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
@@ -139,7 +139,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
     conflicts = engine.conflicts(outcomes)
     disputed = {conflict.variable for conflict in conflicts}
     wanted = [claim for claim in engine.claims(outcomes) if claim.variable not in disputed]
-    settings, right = _settings(wanted, snapshot)
+    settings, right = _settings(wanted, snapshot, base)
     rights = [*right, *_rights(outcomes)]
     return Advice(
         node=_summary(snapshot, topology, base),
@@ -276,7 +276,9 @@ def _finding(group: list[Outcome], base: FactBase) -> Finding:
     )
 
 
-def _settings(wanted: Iterable[Claim], snapshot: Snapshot) -> tuple[list[AdvisedSetting], list[AlreadyRight]]:
+def _settings(
+    wanted: Iterable[Claim], snapshot: Snapshot, base: FactBase
+) -> tuple[list[AdvisedSetting], list[AlreadyRight]]:
     """What to set and unset, once per variable, and what is in force already."""
     advised: dict[str, AdvisedSetting] = {}
     right: list[AlreadyRight] = []
@@ -288,19 +290,41 @@ def _settings(wanted: Iterable[Claim], snapshot: Snapshot) -> tuple[list[Advised
         if claim.value is not None and present is not None and present.value == claim.value:
             right.append(AlreadyRight(text=f"{claim.variable}={claim.value} is set already.", rule=claim.rule))
             continue
+        value, reason = claim.value, entry.reason or ""
+        if value is not None and _by_itself(claim.variable, value, base):
+            told = f"{_nccl(base)} does as with {claim.variable}={value} by itself"
+            if present is None:
+                right.append(AlreadyRight(text=f"{told}.", rule=claim.rule))
+                continue
+            value, reason = None, f"{reason}; {told}".removeprefix("; ")
         advised[claim.variable] = AdvisedSetting(
             name=claim.variable,
-            action="unset" if claim.value is None else "set",
+            action="unset" if value is None else "set",
             setting_class=entry.setting_class or "system",
             rule=claim.rule,
-            reason=entry.reason or "",
-            value=claim.value,
+            reason=reason,
+            value=value,
             remove_when=entry.remove_when,
             nccl=entry.nccl,
             cost=entry.cost,
-            where=_where(present) if claim.value is None and present is not None else None,
+            where=_where(present) if value is None and present is not None else None,
         )
     return [advised[name] for name in sorted(advised)], right
+
+
+def _by_itself(name: str, value: str, base: FactBase) -> bool:
+    """Whether this NCCL does on this machine what the value asks for when the variable is not set."""
+    version = _value(base, "nccl.version")
+    version = version if version is not None and versions.is_version(version) else None
+    if name == "NCCL_P2P_LEVEL":
+        level, default = user_p2p_level(None, value, version).level, _value(base, "nccl.default_p2p_level")
+        return level is not None and level.name == default
+    return defaults.is_default(name, value, version)
+
+
+def _nccl(base: FactBase) -> str:
+    version = _value(base, "nccl.version")
+    return f"NCCL {version}" if version else "NCCL"
 
 
 def _where(setting: Any) -> str:
@@ -348,8 +372,7 @@ def _set_nothing(base: FactBase, settings: Sequence[AdvisedSetting], disputed: S
 
 def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     """Why no variable needs to be set here, in words that stand on facts."""
-    version = _value(base, "nccl.version")
-    nccl = f"NCCL {version}" if version else "NCCL"
+    nccl = _nccl(base)
     if _value(base, "gpus.count") == 1:
         return "One GPU has no peer to talk to on this machine."
     if _value(base, "gpus.mig"):

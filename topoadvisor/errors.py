@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class TopoAdvisorError(Exception):
     """Something the user can act on. `message` is one sentence, `hint` says what to try next."""
@@ -35,6 +37,23 @@ class InputError(TopoAdvisorError):
 
 class Unrecognised(InputError):
     """A file or text of no kind that can be read, or without anything in it; among others it may be passed over."""
+
+
+_NO_ROOM = ("failed to map segment", "annot allocate memory")
+
+
+def memory_is_short(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, says that the machine gave no more memory."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        # What the dynamic loader says about a compiled module that finds no room.
+        if isinstance(error, ImportError) and any(words in str(error) for words in _NO_ROOM):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class NothingDetermined(TopoAdvisorError):

@@ -8,6 +8,7 @@ import itertools
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -19,11 +20,12 @@ def shipped(kind: str) -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 
 
-def write_atomically(path: Path, data: str | bytes) -> None:
+def write_atomically(path: Path, data: str | bytes, *, just_before: Callable[[], None] = lambda: None) -> None:
     """Write `data` to `path` in one step: readers see the old file or the new one, never a part.
 
-    A symbolic link is followed; mode and, where that is allowed, owner of a file that was there are kept. A device or a
-    pipe is written to, never replaced. Raises OSError that names `path`.
+    `just_before` is called when all is ready; what it raises leaves the old file in place. A symbolic link is followed;
+    mode and, where that is allowed, owner of a file that was there are kept. A device or a pipe is written to, never
+    replaced. Raises OSError that names `path`.
     """
     encoded = data.encode() if isinstance(data, str) else data
     try:
@@ -31,13 +33,13 @@ def write_atomically(path: Path, data: str | bytes) -> None:
             # Before links are followed: /dev/stdout leads to names that cannot be opened.
             path.write_bytes(encoded)
             return
-        _replace(Path(os.path.realpath(path)), encoded)
+        _replace(Path(os.path.realpath(path)), encoded, just_before)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, data: bytes, just_before: Callable[[], None]) -> None:
     if path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     # A short name of its own: the file's may be as long as names can be.
@@ -49,6 +51,7 @@ def _replace(path: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         _keep(path, temporary)
+        just_before()
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -71,22 +74,40 @@ def _keep(path: Path, temporary: Path) -> None:
 def keep_copy(path: Path, data: bytes) -> Path:
     """Keep what `path` holds beside it, under a name that nothing has yet, and return that name.
 
-    The name is PATH.topoadvisor.bak, or with .1, .2, … behind it: earlier copies, links and pipes that stand there stay
-    untouched. Mode and, where that is allowed, owner are those of `path`. Raises OSError.
+    The name is PATH.topoadvisor.bak, or with .1, .2, … behind it, and with less of PATH when that is too long: earlier
+    copies, links and pipes that stand there stay untouched. Mode and, where that is allowed, owner are those of `path`.
+    Raises OSError, and leaves no part of a copy behind.
     """
     for number in itertools.count():
-        copy = path.with_name(f"{path.name}.topoadvisor.bak{f'.{number}' if number else ''}")
+        copy = _beside(path, f".topoadvisor.bak{f'.{number}' if number else ''}")
         try:
             handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             continue
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        _keep(path, copy)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            _keep(path, copy)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                copy.unlink()
+            raise
         return copy
     raise AssertionError
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """`path` with `ending`, cut where a name may not be as long."""
+    try:
+        longest = os.pathconf(path.parent, "PC_NAME_MAX")
+    except (OSError, ValueError):
+        longest = 255
+    name = path.name
+    while len(os.fsencode(name + ending)) > longest and len(name) > 1:
+        name = name[:-1]
+    return path.with_name(name + ending)
 
 
 def _umask() -> int:

@@ -413,7 +413,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 _MOST: Final = {
-    "gpus": ("GPUs", 256),
+    "gpus": ("GPUs", 128),
     "nics": ("network devices", 512),
     "pci": ("PCI functions", 65_536),
     "settings": ("settings", 4_096),

@@ -141,7 +141,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(run: Emit, tmp_p
     path.write_bytes(b"NCCL_ALGO=\x1b[2J\xff\n")
     _, err = run(advised(REMOVED), "nccl-conf", "--diff", "--write", path)
     assert "\x1b" not in err
-    assert "remove NCCL_ALGO=\\x1b[2J\\udcff by hand" in err
+    assert "remove NCCL_ALGO=\\x1b[2J\\xff by hand" in err
 
 
 def test_shell(run: Emit, tmp_path: Path) -> None:
@@ -167,3 +167,65 @@ def test_without_a_gpu_nothing_is_touched(run: Emit, tmp_path: Path) -> None:
 
 def test_a_dash_is_stdout(run: Emit) -> None:
     assert "NCCL_SOCKET_IFNAME==eth0" in run(advised(IFNAME), "nccl-conf", "--write", "-")[0]
+
+
+@pytest.mark.parametrize(("command", "line"), [("nccl-conf", "NCCL_{}={}\n"), ("shell", "export NCCL_{}='{}'\n")])
+def test_lines_of_the_file_that_the_advice_has_not_seen_are_named(
+    run: Emit, tmp_path: Path, command: str, line: str
+) -> None:
+    """SOURCE is another machine, or a snapshot: what the file here sets is not part of it."""
+    path = tmp_path / "file"
+    path.write_text("".join(line.format(*pair) for pair in (("P2P_DISABLE", 1), ("SOCKET_IFNAME", "x"), ("ALGO", 2))))
+    for mode in (["--diff"], [], []):
+        _, err = run(advised(IFNAME, REMOVED), command, "--write", path, *mode)
+        (told,) = [each for each in err.splitlines() if "leaves in force" in each]
+        number = path.read_text().splitlines().index(line.format("P2P_DISABLE", 1).rstrip()) + 1
+        value = line.format("P2P_DISABLE", 1).strip().removeprefix("export ")
+        assert told.endswith(f"leaves in force: {value} (line {number})")
+
+
+def test_lines_that_the_advice_has_seen_are_not_named(run: Emit, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("NCCL_P2P_DISABLE=1\n")
+    here = [Setting(name="NCCL_P2P_DISABLE", value="1", origin=origin, line=1) for origin in (str(path), "environment")]
+    for command in ("nccl-conf", "shell"):
+        _, err = run(advised(), command, "--write", path, "--diff", snapshot=Snapshot(gpus=[GPU], settings=here))
+        assert "leaves in force" not in err
+
+
+def test_an_open_quote_in_the_managed_block_goes_with_it(run: Emit, tmp_path: Path) -> None:
+    path = tmp_path / "nccl.sh"
+    run(advised(IFNAME), "shell", "--write", path)
+    written = path.read_text()
+    path.write_text(written.replace("export NCCL", "export NCCL_X=it's\nexport NCCL"))
+    run(advised(IFNAME), "shell", "--write", path)
+    assert path.read_text() == written
+
+
+def test_a_change_during_the_run_is_kept(run: Emit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from topoadvisor.emit import target
+
+    path = tmp_path / "nccl.conf"
+    path.write_text("A=1\n")
+    really = target.difference
+
+    def slowly(*parts: Any) -> str:
+        path.write_text("A=1\nMINE=1\n")
+        return really(*parts)
+
+    monkeypatch.setattr(target, "difference", slowly)
+    with pytest.raises(TopoAdvisorError, match="changed meanwhile"):
+        run(advised(IFNAME), "nccl-conf", "--write", path)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["A=1\nMINE=1\n"]
+
+
+def test_a_file_of_many_lines_is_no_work(run: Emit, tmp_path: Path) -> None:
+    """Each line is read a few times, and the lines that stay are not compared with each other."""
+    path = tmp_path / "nccl.conf"
+    path.write_text("A=1\n" * (63 << 10))
+    _, err = run(advised(IFNAME), "nccl-conf", "--write", path)
+    change = err[: err.index(f"{path} was written")]
+    assert [each for each in change.splitlines() if each.startswith(" ")] == [" A=1"] * 3
+    path.write_text("A=1\n" * (64 << 10))
+    with pytest.raises(TopoAdvisorError, match="would have more than 256 KiB"):
+        run(advised(IFNAME), "nccl-conf", "--diff", "--write", path)

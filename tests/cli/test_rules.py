@@ -80,3 +80,20 @@ def test_a_missing_folder_is_an_input_error(command: list[str], tmp_path: Path) 
     result = run(*command, "--rules", str(tmp_path / "nowhere"))
     assert isinstance(result.exception, InputError)
     assert "nowhere" in result.exception.message
+
+
+def test_foreign_text_does_not_reach_the_terminal_raw(site: Path) -> None:
+    (site / "site.yaml").write_text(GOOD + '  "\\e]0;pwn\\a": 1\n')
+    (site / "\x1b[31m.yaml").write_text(GOOD.replace("gpus.count", "cuont"))
+    result = run("check", "--rules", str(site))
+    assert result.exit_code == 1
+    assert "`\\x1b]0;pwn\\x07` is no key of a rule" in result.stderr
+    assert "\\x1b[31m.yaml:5:3: " in result.stderr
+    assert all(letter.isprintable() or letter == "\n" for letter in result.stderr)
+
+
+def test_a_bad_pattern_is_one_line(site: Path) -> None:
+    (site / "site.yaml").write_text(GOOD.replace("gpus.count > 1", "'gpus.model.matches(\"(\")'"))
+    result = run("check", "--rules", str(site))
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.rstrip().endswith("unclosed group")

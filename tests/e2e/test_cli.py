@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from topoadvisor import files
+from topoadvisor import cli, files
 
 FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json"))
 
@@ -309,3 +309,104 @@ def test_sources_that_cannot_go_together_are_one_sentence(tmp_path: Path) -> Non
     alone = run("scan", "-", stdin=b"Architecture:   x86_64\nSocket(s):   2\n")
     assert (alone.returncode, alone.stdout) == (3, b"")
     assert b"nvidia-smi -q" in alone.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["emit", "nccl-conf", "fixture:8x4090", "--write", ""],
+        ["emit", "shell", "fixture:8x4090", "--write", ""],
+        ["emit", "nccl-topo", "fixture:8x4090", "-o", ""],
+        ["render", "fixture:8x4090", "-o", ""],
+        ["capture", "-o", ""],
+        ["capture", "--root", ""],
+        ["verify", "--save", ""],
+        ["rules", "check", "--rules", ""],
+        ["scan", "fixture:8x4090", "--rules", ""],
+        ["scan", "fixture:8x4090", "--assume-file", ""],
+        ["scan", "fixture:8x4090", "--baseline", ""],
+    ],
+)
+def test_an_empty_name_is_not_the_present_folder(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"empty name" in done.stderr
+    assert b"hint: " in done.stderr
+
+
+@pytest.mark.parametrize("name", ["c/", "c/.", ".", "c/..", "./"])
+def test_the_name_of_a_folder_is_no_file_to_write(name: str, tmp_path: Path) -> None:
+    for verb in (["emit", "nccl-conf"], ["render"]):
+        done = run(*verb, "fixture:8x4090", "--write" if verb[0] == "emit" else "-o", f"{tmp_path}/{name}")
+        assert done.returncode == 2
+        assert b"names no file" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def limited(limit: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = f'ulimit {limit} && exec "$@"'
+    return subprocess.run(
+        ["sh", "-c", command, "sh", sys.executable, "-m", "topoadvisor", *arguments], capture_output=True, check=False
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
+@pytest.mark.parametrize("verb", [["rings"], ["render", "--format", "svg"]])
+def test_too_little_memory_for_numpy_is_a_sentence(verb: list[str]) -> None:
+    """Its linear algebra would end the process, with the exit code of findings."""
+    done = limited("-v 150000", *verb, "fixture:dgx-1v")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"topoadvisor: there is not enough memory\nhint: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "room", "code"),
+    [
+        (MemoryError(), True, 2),
+        (OSError(12, "Cannot allocate memory"), True, 2),
+        (ImportError("x.so: failed to map segment from shared object"), True, 2),
+        (SystemError("error return without exception set"), False, 2),
+        (SystemError("error return without exception set"), True, 70),
+        (ImportError("no module x"), True, 70),
+    ],
+)
+def test_want_of_memory_is_no_internal_error(
+    error: Exception, room: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        try:
+            raise error
+        except Exception as cause:
+            raise RuntimeError("a library gave up") from cause
+
+    monkeypatch.setattr(cli, "app", fails)
+    monkeypatch.setattr(cli, "_register", lambda: None)
+    fails.registered_commands = [1]  # type: ignore[attr-defined]
+    monkeypatch.setattr(cli, "has_room", lambda size: room)
+    assert cli.main([]) == code
+    assert ("not enough memory" in capsys.readouterr().err) is (code == 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
+def test_too_few_files_is_a_sentence_with_a_hint(tmp_path: Path) -> None:
+    done = limited("-n 7", "render", "fixture:8x4090", "-o", f"{tmp_path}/x.svg")
+    assert done.returncode == 2
+    assert b"Too many open files\nhint: This process may open too few files" in done.stderr
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = "import sys\nfrom topoadvisor.cli import main\nmain(['--help'])\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert not {"numpy", "networkx", "matplotlib", "highspy", "cel"} & set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "error", ["KeyboardInterrupt", "MemoryError", "SystemError", "ImportError('x: failed to map segment')"]
+)
+def test_what_ends_the_program_while_it_loads_is_said(error: str, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(f"raise {error}\n")
+    done = run("--help", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    interrupted = error == "KeyboardInterrupt"
+    assert done.returncode == (130 if interrupted else 2)
+    said = b"interrupted" if interrupted else b"there is not enough memory"
+    assert done.stderr == b"topoadvisor: " + said + b"\n"

@@ -50,9 +50,16 @@ def test_two_rules_may_agree_and_must_not_disagree(make: Any) -> None:
         select(make.advice(make.setting(), make.setting(value="=eth1", rule="VM003")), frozenset(), None)
 
 
-@pytest.mark.parametrize("value", ["=mlx5_0,mlx5_3", "^docker0,lo", "/etc/x y/z.xml", "1", "a#b", "é"])
-def test_values_that_can_be_written(make: Any, value: str) -> None:
-    assert select(make.advice(make.setting(value=value)), frozenset(), None).chosen[0].value == value
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("NCCL_SOCKET_IFNAME", value) for value in ("=mlx5_0,mlx5_3", "^docker0,lo", "1", "a#b", "é")),
+        ("NCCL_TOPO_FILE", "/etc/x y/z.xml"),
+        ("OUR_OWN", "a b"),
+    ],
+)
+def test_values_that_can_be_written(make: Any, name: str, value: str) -> None:
+    assert select(make.advice(make.setting(name, value)), frozenset(), None).chosen[0].value == value
 
 
 @pytest.mark.parametrize(
@@ -62,6 +69,7 @@ def test_values_that_can_be_written(make: Any, value: str) -> None:
         ("", "empty"),
         (" 1", "blank"),
         ("1 ", "blank"),
+        ("eth0, eth1", "a blank, and NCCL skips none"),
         ("1\n", "control character"),
         ("1\nNCCL_B=2", "control character"),
         ("1\r", "control character"),

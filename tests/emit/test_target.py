@@ -1,11 +1,16 @@
 """Reading, comparing and writing the file."""
 
+import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from topoadvisor import files
 from topoadvisor.emit import target
 from topoadvisor.errors import TopoAdvisorError
 
@@ -154,20 +159,140 @@ def test_a_link_to_itself_is_not_replaced(tmp_path: Path) -> None:
     path.symlink_to(path)
     with pytest.raises(TopoAdvisorError, match="cannot be read"):
         target.read(path)
-    with pytest.raises(TopoAdvisorError, match="cannot be written"):
+    with pytest.raises(TopoAdvisorError, match="cannot be read"):
         target.write(path, "A=1\n", before=None)
+    assert path.is_symlink()
+    with pytest.raises(OSError, match="symbolic links"):
+        files.write_atomically(path, "A=1\n")
     assert path.is_symlink()
 
 
-def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
-    path = tmp_path / ("n" * 255)
-    target.write(path, "A=1\n", before=None)
-    assert path.read_text() == "A=1\n"
+@pytest.mark.parametrize("name", ["n" * 255, "n" * 245, "é" * 127])
+def test_a_name_as_long_as_names_can_be(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for text in ("A=1\n", "A=2\n", "A=3\n"):
+        target.write(path, text, before=target.read(path))
+    assert path.read_text() == "A=3\n"
+    kept = {each.name for each in tmp_path.iterdir()} - {name}
+    assert {each.rpartition(".topoadvisor")[2] for each in kept} == {".bak", ".bak.1"}
+    assert all(name.startswith(each.partition(".topoadvisor")[0]) for each in kept)
+
+
+def held(folder: Path) -> dict[str, str]:
+    return {each.name: each.read_text() for each in folder.iterdir()}
+
+
+def test_a_change_of_somebody_else_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.conf"
+    path.write_text("A=1\n")
+    before = target.read(path)
+    path.write_text("A=1\nMINE=1\n")
+    with pytest.raises(TopoAdvisorError, match="changed meanwhile, so it is not written"):
+        target.write(path, "B=1\nA=1\n", before=before)
+    assert held(tmp_path) == {"nccl.conf": "A=1\nMINE=1\n"}
+
+
+@pytest.mark.parametrize("before", ["A=1\n", None])
+def test_nor_one_that_comes_while_the_new_file_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    path = tmp_path / "nccl.conf"
+    if before is not None:
+        path.write_text(before)
+
+    def sync(handle: int, really: Callable[[int], None] = os.fsync) -> None:
+        really(handle)
+        path.write_text("MINE=1\n")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(TopoAdvisorError, match="changed meanwhile"):
+        target.write(path, "B=1\n", before=before)
+    assert held(tmp_path) == {"nccl.conf": "MINE=1\n"}
+
+
+def test_a_file_that_went_away_is_a_change_too(tmp_path: Path) -> None:
+    with pytest.raises(TopoAdvisorError, match="changed meanwhile"):
+        target.write(tmp_path / "nccl.conf", "B=1\n", before="A=1\n")
+    assert held(tmp_path) == {}
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_write_that_fails_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    path = tmp_path / "nccl.conf"
+    path.write_text("A=1\n")
+    calls = []
+
+    def sync(handle: int) -> None:
+        calls.append(handle)
+        if len(calls) == failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(TopoAdvisorError, match="No space left") as error:
+        target.write(path, "B=1\n", before="A=1\n")
+    assert ("cannot be kept beside it" in error.value.message) is (failing == 1)
+    assert held(tmp_path) == {"nccl.conf": "A=1\n"}
+
+
+def test_a_link_to_nothing_is_said_with_a_hint(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.conf"
+    path.symlink_to("elsewhere")
+    with pytest.raises(TopoAdvisorError, match=r"it is a link to .*/elsewhere, which is not there") as error:
+        target.read(path)
+    assert error.value.hint
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.conf"
+    with pytest.raises(TopoAdvisorError, match="would have more than 256 KiB"):
+        target.write(path, "A=1\n" * (64 << 10) + "B", before=None)
+    assert held(tmp_path) == {}
+    target.write(path, "A=1\n" * (64 << 10), before=None)
+    assert target.read(path) == "A=1\n" * (64 << 10)
+
+
+@given(
+    st.lists(st.sampled_from(["a\n", "b\n", "c\n"]), max_size=30),
+    st.lists(st.sampled_from(["a\n", "b\n", "c\n"]), max_size=30),
+    st.sampled_from(["", "x"]),
+)
+def test_a_difference_is_the_one_of_diff(one: list[str], other: list[str], end: str) -> None:
+    """Cut at both ends or not, `patch` must make the one file of the other."""
+    before, after = "".join(one) + end, "".join(other) + end
+    assert patched(before, target.difference(before, after, Path("f"))) == after
+
+
+def patched(text: str, patch: str) -> str:
+    old, new, at = target.lines_of(text), [], 0
+    body = target.lines_of(patch)[2:]
+    for line in body:
+        if line.startswith("@@ "):
+            start, _, count = line.split()[1][1:].partition(",")
+            first = int(start) - (count != "0")
+            assert first >= at
+            new += old[at:first]
+            at = first
+        elif line.startswith("\\"):
+            new[-1:] = [new[-1].removesuffix("\n")] if new else []
+        else:
+            if line[0] in " -":
+                assert old[at].removesuffix("\n") == line[1:].removesuffix("\n")
+                at += 1
+            if line[0] in " +":
+                new.append(line[1:])
+    return "".join(new + old[at:])
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    changed = target.difference(None, "A=\udcff\xe9\n", Path("f"))
+    assert changed.endswith("+A=\\xff\xe9\n")
 
 
 def test_a_file_too_large_for_a_configuration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "nccl.conf"
     with path.open("wb") as stream:
         stream.truncate(300 << 20)
-    with pytest.raises(TopoAdvisorError, match="more than 4 MiB"):
+    with pytest.raises(TopoAdvisorError, match="more than 256 KiB"):
         target.read(path)

@@ -190,7 +190,7 @@ def test_fixtures_that_are_not_there(source: str, message: str, hint: str) -> No
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"gpus": [Gpu(index=n) for n in range(257)]}, "257 GPUs; topoadvisor takes up to 256"),
+        ({"gpus": [Gpu(index=n) for n in range(129)]}, "129 GPUs; topoadvisor takes up to 128"),
         ({"nics": [Nic(name=f"eth{n}") for n in range(513)]}, "513 network devices"),
         ({"settings": [Setting(name="A", value="", origin="x")] * 5000}, "5000 settings"),
         ({"host": Host(numa_nodes=[NumaNode(id=n) for n in range(2000)])}, "2000 NUMA nodes"),

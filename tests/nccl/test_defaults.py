@@ -83,3 +83,26 @@ def test_what_matters_and_is_not_known_leaves_it_open() -> None:
 def test_gdr_level(version: str | None, c2c: bool | None, level: str | None) -> None:
     got = defaults.gdr_level(version, c2c=c2c)
     assert (got and got.name) == level
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "version", "default"),
+    [
+        ("NCCL_IB_TIMEOUT", "20", "2.28.9", True),
+        ("NCCL_IB_TIMEOUT", "0x14", "2.23.4", True),
+        ("NCCL_IB_TIMEOUT", "18", "2.28.9", False),
+        ("NCCL_IB_TIMEOUT", "18", "2.22.3", True),
+        ("NCCL_IB_TIMEOUT", "14", "2.8.4", True),
+        ("NCCL_IB_TIMEOUT", "20", None, False),
+        ("NCCL_IB_RETRY_CNT", "7", None, True),
+        ("NCCL_IB_RETRY_CNT", "7 times", None, True),
+        ("NCCL_IB_RETRY_CNT", "", None, False),
+        ("NCCL_PXN_DISABLE", "0", "2.8.4", False),
+        ("NCCL_P2P_DISABLE", "0", "2.28.9", True),
+        ("NCCL_P2P_DISABLE", "1", "2.28.9", False),
+        ("NCCL_ALGO", "Ring", "2.28.9", False),
+        ("NCCL_NOBODY_KNOWS", "1", None, False),
+    ],
+)
+def test_constants_by_version(name: str, value: str, version: str | None, default: bool) -> None:
+    assert defaults.is_default(name, value, version) is default

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -181,3 +183,19 @@ def test_unlimited_links_never_limit() -> None:
     found = best_ring(problem, [math.inf, 30.0])
     assert found is not None
     assert found.gbps == pytest.approx(15)
+
+
+def test_a_large_machine_is_searched_for_a_while_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from topoadvisor.plan import search
+
+    shade = random.Random(5)
+    problem, capacity = mesh(64, {hop: shade.choice([8.0, 12.0, 24.0]) for hop in itertools.permutations(range(64), 2)})
+    rated = []
+
+    def counted(*parts: object, really: Callable[..., tuple[float, int]] = search.rate) -> tuple[float, int]:
+        rated.append(1)
+        return really(*parts)
+
+    monkeypatch.setattr(search, "rate", counted)
+    assert best_ring(problem, capacity) is not None
+    assert len(rated) <= search._MOST_HOPS // 64 + search._MOST_STARTS + 3

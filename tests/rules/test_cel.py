@@ -103,3 +103,98 @@ import cel.cli
 assert hasattr(cel.cli, "app") or hasattr(cel.cli, "main")
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "+".join("1" * 14_000) + " == 1",
+        "gpus.models" + "[0]" * 5_000 + " == 1",
+        "gpus" + ".a" * 20_000,
+        "!" * 1_000 + "true",
+        f'gpus.model == "{"x" * 9_000}"',
+        "[{0}].all(a, [{0}].all(b, a == b))".format(",".join("1" * 3_000)),
+    ],
+)
+def test_a_condition_that_the_library_cannot_bear_is_refused_unseen(source: str) -> None:
+    with pytest.raises(cel.Fault, match="too long: a condition has up to 400 words"):
+        cel.compile_condition(source)
+
+
+def test_a_condition_of_the_longest_kind_works() -> None:
+    assert truth("!" * 398 + "true")
+    assert len(cel.atoms("!" * 398 + "true")) == 1
+    assert truth(" + ".join("1" * 199) + " == 199")
+    with pytest.raises(cel.Fault, match="more than 2 loops"):
+        cel.compile_condition("[1].all(a, [1].all(b, [1].all(c, true)))")
+    with pytest.raises(cel.Fault, match="`matches`"):
+        cel.compile_condition('gpus.models.all(name, name.matches("(a{1000}){300}"))')
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'matches_set("", 5) == []',
+        'matches_set("", [5]) == []',
+        'matches_set("", 5) == [] || true',
+        "matches_set() == []",
+        'version_ge("1", "2", "3")',
+        'version_ge("1")',
+        '"1".version_ge("2", "3")',
+        "version_ge(1, 2)",
+        'size(matches_set(string(version_ge("1", "2")), gpus.models, [1])) == 0',
+    ],
+)
+def test_wrong_arguments_are_a_fault_and_the_library_prints_nothing(
+    source: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(cel.Fault, match=r"`(matches_set|version_ge)` takes (a text and a list of|two) texts"):
+        truth(source)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_arguments_are_counted_through_brackets_and_for_methods() -> None:
+    assert not truth('version_ge(["1", "2"][0], ("9"))')
+    assert truth('"2".version_ge("1") && matches_set("=A100", gpus.models + ["a,b", "c"]) == ["A100"]')
+
+
+def test_an_interrupt_inside_a_function_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(a: str, b: str) -> bool:
+        raise KeyboardInterrupt
+
+    function = cel.Function(stopped, (str, str), "two texts")
+    monkeypatch.setattr(cel, "FUNCTIONS", {**cel.FUNCTIONS, "version_ge": function})
+    with pytest.raises(KeyboardInterrupt):
+        truth('version_ge("1", "2")')
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (r'"\udfff" == "a"', "invalid string literal at column 1 of the expression"),
+        ("gpus.count ? 1", "mismatched input '<EOF>' at column 15 of the expression"),
+        ("1u [", "mismatched input '<EOF>' at column 5 of the expression"),
+        ('"a".matches("(")', "Function 'matches' error: '(' not a valid regex: unclosed group"),
+        ('duration("zz") == duration("1s")', "Function 'duration' error: Parsing Error"),
+        ("gpus{a: 1}", "it is no CEL expression"),
+    ],
+)
+def test_internals_of_the_library_stay_inside(source: str, said: str) -> None:
+    with pytest.raises(cel.Fault) as fault:
+        truth(source)
+    assert str(fault.value) == said
+
+
+_WORDS = ["gpus.count", "pair.a", *"()[]{}?:1`\x00", "==", "&&", '"a"', r'"\ud800"', "all"]
+
+
+@given(st.lists(st.sampled_from(_WORDS), max_size=8).map(" ".join))
+def test_no_error_of_the_library_shows_its_structures(source: str) -> None:
+    said = ""
+    try:
+        truth(source)
+    except cel.Unreadable:
+        pass
+    except cel.Fault as fault:
+        said = str(fault).replace(source, "")
+    assert [part for part in ("\n", "Context`", " { ") if part in said] == []

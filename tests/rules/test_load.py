@@ -223,5 +223,5 @@ def test_a_rule_cannot_loop_for_ever(tmp_path: Path) -> None:
     path.write_text(f"- id: SITE001\n  name: x\n  subject: node\n  when: {loops}\n")
     with pytest.raises(InputError):
         load.load([path])
-    with pytest.raises(cel.Fault, match="more than 3 loops"):
+    with pytest.raises(cel.Fault, match="more than 2 loops"):
         cel.compile_condition(loops)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -13,12 +14,23 @@ import typer
 from typer.core import TyperGroup
 
 from topoadvisor import __version__
-from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.cli.common import has_room, readable
+from topoadvisor.errors import TopoAdvisorError, memory_is_short
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
-_LONGEST = 2000
-"""Letters of an error that are shown."""
+
+
+_HINTS = {
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "This process may open too few files: `ulimit -n` raises the limit."),
+    errno.ENOMEM: "`ulimit -v`, or the limit of a container or a job, may be too low.",
+    errno.ENOSPC: "Make room there, or write to another place.",
+}
+"""What to do about an error of the operating system that no part of the program has expected."""
+
+
+_LEAST_ROOM = 64 << 20
+"""Bytes that the smallest run needs. Where not even they are to be had, a library may fail with any error."""
 
 
 class _Interrupted(Exception):
@@ -103,9 +115,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     _open_streams()
-    if not app.registered_commands:
-        _register()
     try:
+        if not app.registered_commands:
+            _register()
         app(arguments, prog_name="topoadvisor")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
@@ -125,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         subject = error.filename or "the output cannot be written"
-        complain(f"{subject}: {error.strerror or error}")
+        complain(f"{subject}: {error.strerror or error}", _HINTS.get(error.errno or 0))
         _drop_output()
         return 2
     except Exception as error:
@@ -135,6 +147,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INTERRUPTED
         if debug:
             raise
+        if memory_is_short(error) or not has_room(_LEAST_ROOM):
+            complain("there is not enough memory", _HINTS[errno.ENOMEM])
+            _drop_output()
+            return 2
         if "_TOPOADVISOR_COMPLETE" in os.environ:
             complain("completion was asked for, but not by a shell")
             return 2
@@ -175,12 +191,6 @@ def _drop_output() -> None:
 def complain(message: str, hint: str | None = None) -> None:
     """One sentence on stderr, and below it what to try. A stderr that takes nothing changes no exit code."""
     with contextlib.suppress(OSError):
-        print(f"topoadvisor: {_readable(message)}", file=sys.stderr)
+        print(f"topoadvisor: {readable(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {_readable(hint)}", file=sys.stderr)
-
-
-def _readable(text: str) -> str:
-    """A sentence that quotes foreign text: on one line, of bounded length, and without what a terminal acts on."""
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:_LONGEST])
-    return shown if len(text) <= _LONGEST else f"{shown}…"
+            print(f"hint: {readable(hint)}", file=sys.stderr)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from topoadvisor.cli.common import file_to_write, readable, some_path
+
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Snapshot
 
@@ -15,7 +17,14 @@ if TYPE_CHECKING:
 def capture(
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is standard output.", show_default="-"),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=file_to_write,
+            help="Write to FILE; - is standard output.",
+            show_default="-",
+        ),
     ] = None,
     redact: Annotated[
         bool,
@@ -23,7 +32,12 @@ def capture(
     ] = False,
     root: Annotated[
         Path,
-        typer.Option("--root", metavar="DIR", help="Read files below DIR, e.g. a host's root mounted in a container."),
+        typer.Option(
+            "--root",
+            metavar="DIR",
+            parser=some_path,
+            help="Read files below DIR, e.g. a host's root mounted in a container.",
+        ),
     ] = Path("/"),
 ) -> None:
     """Read this machine's interconnect into one snapshot.
@@ -62,7 +76,7 @@ def capture(
 def _summary(snapshot: Snapshot) -> str:
     """One line a source: its name, how it went and why."""
     lines = [f"{source.name:<24} {source.status:<8} {source.reason or ''}".rstrip() for source in snapshot.sources]
-    return "\n".join(lines)
+    return "\n".join(map(readable, lines))
 
 
 def _shows_gpu(snapshot: Snapshot) -> bool:

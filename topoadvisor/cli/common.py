@@ -10,8 +10,52 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from topoadvisor.errors import TopoAdvisorError
+
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Snapshot
+
+
+_NUMPY_ROOM = 176 << 20
+"""Bytes of address space that numpy and what is loaded with it take, most of it for its linear algebra."""
+
+
+def has_room(size: int) -> bool:
+    """Whether a process with a limit (`ulimit -v`) may still have this many bytes; true without a limit."""
+    import mmap
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return True
+    try:
+        mmap.mmap(-1, size).close()
+    except (OSError, MemoryError):
+        return False
+    return True
+
+
+def need_numpy() -> None:
+    """Raises MemoryError when numpy would not fit: its linear algebra then ends the process, with a code of its own."""
+    if not has_room(_NUMPY_ROOM):
+        raise MemoryError
+
+
+def some_path(text: str) -> Path:
+    """The path that an option names. Raises TopoAdvisorError for an empty text, which would be the present folder."""
+    if not text:
+        raise TopoAdvisorError(
+            "an option that takes a file or a folder got an empty name", hint="Is a variable of the script empty?"
+        )
+    return Path(text)
+
+
+def file_to_write(text: str) -> Path:
+    """The same for a file to write. Raises TopoAdvisorError for a name that can only be one of a folder, too."""
+    path = some_path(text)
+    if text.rpartition("/")[2] in ("", ".", ".."):
+        raise TopoAdvisorError(f"{text} is a directory, or would be one: it names no file", hint="Name a file in it.")
+    return path
+
 
 SourceArgument = Annotated[
     list[str] | None,
@@ -34,14 +78,27 @@ AssumeOption = Annotated[
 ]
 AssumeFileOption = Annotated[
     Path | None,
-    typer.Option("--assume-file", metavar="FILE", help="Supply facts from a YAML mapping.", show_default=False),
+    typer.Option(
+        "--assume-file",
+        metavar="FILE",
+        parser=some_path,
+        help="Supply facts from a YAML mapping.",
+        show_default=False,
+    ),
 ]
 RulesOption = Annotated[
     list[Path] | None,
     typer.Option(
-        "--rules", metavar="DIR", help="A folder with a site's own rules; may be repeated.", show_default=False
+        "--rules",
+        metavar="DIR",
+        parser=some_path,
+        help="A folder with a site's own rules; may be repeated.",
+        show_default=False,
     ),
 ]
+_LONGEST = 2000
+"""Letters of one sentence that are shown."""
+
 _UNSAFE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters but tab, line ends and colours, and those that turn the direction of text around."""
 
@@ -50,6 +107,25 @@ GpusOption = Annotated[
 ]
 TextOrJson = Literal["text", "json"]
 FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
+
+
+def readable(text: str) -> str:
+    """A sentence that quotes foreign text: on one line, of bounded length, and without what a terminal acts on.
+
+    Such letters, and bytes that are no text, are shown as `\\x1b`, `\\xff`.
+    """
+    shown = "".join(letter if letter.isprintable() else _escaped(letter) for letter in text[:_LONGEST])
+    return shown if len(text) <= _LONGEST else f"{shown}…"
+
+
+def _escaped(letter: str) -> str:
+    # Bytes of arguments, file names and files that are no UTF-8 arrive as lone surrogates (`surrogateescape`).
+    return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else ascii(letter)[1:-1]
+
+
+def printable(text: str) -> str:
+    """A text of several lines without what would steer the reader's terminal, such as a device name of a file could."""
+    return _UNSAFE.sub("?", text)
 
 
 def gpu_indexes(text: str | None) -> list[int] | None:
@@ -70,7 +146,7 @@ def load_snapshot(
 
     Raises TopoAdvisorError when it cannot be read.
     """
-    if not sources:
+    if sources is None or sources == []:
         from topoadvisor import collect
 
         snapshot = collect.capture_live()
@@ -97,8 +173,7 @@ def use_color() -> bool:
 def emit_text(text: str, output: Path | None = None) -> None:
     """Write a product to stdout, or to a file in one step."""
     if output is None or str(output) == "-":
-        # A device name from a foreign file must not steer the reader's terminal.
-        sys.stdout.write(_UNSAFE.sub("?", text))
+        sys.stdout.write(printable(text))
         sys.stdout.flush()
         return
     from topoadvisor.errors import InputError

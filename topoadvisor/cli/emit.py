@@ -14,7 +14,10 @@ from topoadvisor.cli.common import (
     RulesOption,
     SourceArgument,
     emit_text,
+    file_to_write,
     load_snapshot,
+    printable,
+    readable,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ WriteOption = Annotated[
     typer.Option(
         "--write",
         metavar="PATH",
+        parser=file_to_write,
         help="Put the settings into this file, in a block of their own; all other lines stay, and the file as it was "
         "is kept as PATH.topoadvisor.bak (.1, .2, … when that is taken).",
         show_default=False,
@@ -79,6 +83,7 @@ def nccl_conf(
     _say(emitter.remarks(selection, now or "", file=str(path), nccl_version=version))
     _say(emitter.removals(selection, file=str(path)))
     _say(emitter.overruled(selection, snapshot, file=str(path)))
+    _say(emitter.kept(selection, now or "", snapshot, file=str(path), nccl_version=version))
 
 
 @app.command("shell")
@@ -106,11 +111,16 @@ def shell(
     before = None if path is None else target.read(path)
     machine = emitter.without_own_exports(load_snapshot(sources, assume, assume_file), before or "")
     snapshot, advice = _advise(machine, rules)
-    block = emitter.render(advice, classes, selecting.nccl_version(snapshot))
+    version = selecting.nccl_version(snapshot)
+    block = emitter.render(advice, classes, version)
     if path is None:
         emit_text(block)
         return
-    _deliver(path, before, emitter.merge(before or "", block, file=str(path)), diff=diff)
+    after = emitter.merge(before or "", block, file=str(path))
+    _deliver(path, before, after, diff=diff)
+    selection = selecting.select(advice, classes, version)
+    now = before if diff else after
+    _say(emitter.kept(selection, now or "", snapshot, file=str(path)))
 
 
 @app.command("nccl-topo")
@@ -118,7 +128,14 @@ def nccl_topo(
     sources: SourceArgument = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is standard output.", show_default="-"),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=file_to_write,
+            help="Write to FILE; - is standard output.",
+            show_default="-",
+        ),
     ] = None,
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
@@ -154,13 +171,14 @@ def _deliver(path: Path, before: str | None, after: str, *, diff: bool) -> None:
     """Show the change, on stdout when it is what was asked for, and write it unless it was."""
     from topoadvisor.emit import target
 
+    target.check_size(path, after)
     if not diff:
         target.check(path)
     change = target.difference(before, after, path)
     if diff:
         emit_text(change)
     else:
-        sys.stderr.write(change)
+        sys.stderr.write(printable(change))
     if not change:
         _say([f"{path} is already so"])
         return
@@ -175,6 +193,4 @@ def _deliver(path: Path, before: str | None, after: str, *, diff: bool) -> None:
 
 def _say(sentences: list[str]) -> None:
     for sentence in sentences:
-        # Lines of a file are quoted here, and a terminal acts on control characters.
-        shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
-        print(shown, file=sys.stderr)
+        print(readable(sentence), file=sys.stderr)

@@ -13,7 +13,9 @@ from topoadvisor.cli.common import (
     AssumeOption,
     RulesOption,
     SourceArgument,
+    file_to_write,
     load_snapshot,
+    need_numpy,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +37,12 @@ def render(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Where to write; - is standard output.", show_default=False
+            "-o",
+            "--output",
+            metavar="FILE",
+            parser=file_to_write,
+            help="Where to write; - is standard output.",
+            show_default=False,
         ),
     ] = None,
     assume: AssumeOption = None,
@@ -88,6 +95,7 @@ def _rendered(schematic: Schematic, wanted: Format) -> bytes:
         from topoadvisor.render import topology_text
 
         return topology_text.render(schematic).encode()
+    need_numpy()
     from topoadvisor.render import dot, picture
     from topoadvisor.render.drawing import compose
 

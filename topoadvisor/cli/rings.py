@@ -17,9 +17,10 @@ from topoadvisor.cli.common import (
     emit_text,
     gpu_indexes,
     load_snapshot,
+    need_numpy,
     use_color,
 )
-from topoadvisor.plan.link_model import Model
+from topoadvisor.plan import Model
 
 _WIDEST = 120
 
@@ -49,6 +50,7 @@ def rings(
     """
     from topoadvisor import advise
 
+    need_numpy()
     document = advise.best_rings(
         load_snapshot(sources, assume, assume_file), model=model, gpus=gpu_indexes(gpus), channels=channels
     )

@@ -8,13 +8,19 @@ from typing import Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, readable, some_path
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, check or explain the rules.")
 
 RulesOption = Annotated[
     list[Path] | None,
-    typer.Option("--rules", metavar="DIR", help="A folder of more rules; may be repeated.", show_default=False),
+    typer.Option(
+        "--rules",
+        metavar="DIR",
+        parser=some_path,
+        help="A folder of more rules; may be repeated.",
+        show_default=False,
+    ),
 ]
 
 
@@ -39,11 +45,11 @@ def check(rules: RulesOption = None) -> None:
 
     report = checking.check(rules or [])
     for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {readable(warning)}", file=sys.stderr)
     for fault in report.faults:
-        print(fault.message, file=sys.stderr)
+        print(readable(fault.message), file=sys.stderr)
         if fault.hint:
-            print(f"  hint: {fault.hint}", file=sys.stderr)
+            print(f"  hint: {readable(fault.hint)}", file=sys.stderr)
     if report.faults:
         raise typer.Exit(1)
     emit_text(f"{len(report.rules)} rules, no faults\n")

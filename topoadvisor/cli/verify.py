@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, file_to_write, readable
 
 _LONGEST_DEADLINE = 86_400
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -46,6 +46,7 @@ def verify(
         typer.Option(
             "--save",
             metavar="FILE",
+            parser=file_to_write,
             help="Save the numbers into a snapshot: this one when it is of this machine, else a new one.",
             show_default=False,
         ),
@@ -88,4 +89,4 @@ def verify(
 
 def _progress(text: str) -> None:
     if sys.stderr.isatty():
-        print(f"topoadvisor: {text}", file=sys.stderr)
+        print(f"topoadvisor: {readable(text)}", file=sys.stderr)

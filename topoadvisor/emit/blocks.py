@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from topoadvisor.emit.selection import Selection, version_words
@@ -14,6 +14,7 @@ from topoadvisor.nccl.conf import MANAGED_BEGIN, MANAGED_END
 BEGIN: Final = f"{MANAGED_BEGIN}: `topoadvisor emit` rewrites these lines >>>"
 END: Final = f"{MANAGED_END} <<<"
 _WIDTH: Final = 100
+_MOST_NAMED: Final = 8
 _EQUALS_IN_WORDS: Final = (
     (re.compile(r"\b([A-Z][A-Z0-9_]+)==(?=\w)"), r"\1 set to exactly "),
     (re.compile(r"\b([A-Z][A-Z0-9_]+)=(?=[^\s=])"), r"\1 set to "),
@@ -43,15 +44,14 @@ def foreign_part(text: str, *, file: str | None = None) -> str:
     return "".join(foreign)
 
 
-def managed_part(text: str) -> list[str]:
-    """The lines inside managed blocks, markers left out."""
-    inside, found = False, []
-    for line in lines_of(text):
+def numbered(text: str, *, managed: bool) -> Iterator[tuple[int, str]]:
+    """(line number, line) of the lines inside managed blocks, or of those outside; markers left out."""
+    inside = False
+    for number, line in enumerate(lines_of(text), start=1):
         if line.startswith((MANAGED_BEGIN, MANAGED_END)):
             inside = line.startswith(MANAGED_BEGIN)
-        elif inside:
-            found.append(line)
-    return found
+        elif inside is managed:
+            yield number, line
 
 
 def _torn(file: str | None, line: int, what: str) -> InputError:
@@ -61,6 +61,15 @@ def _torn(file: str | None, line: int, what: str) -> InputError:
         line=line,
         hint=f"Remove this marker by hand, or put back the missing one: `{BEGIN}` above the lines or `{END}` below.",
     )
+
+
+def stays_in_force(file: str, assignments: Sequence[str]) -> list[str]:
+    """One sentence about foreign lines that set NCCL's variables and that the advice did not see; none without any."""
+    if not assignments:
+        return []
+    more = f" and {len(assignments) - _MOST_NAMED} more" if len(assignments) > _MOST_NAMED else ""
+    named = ", ".join(assignments[:_MOST_NAMED])
+    return [f"{file}: the advice did not take into account, and leaves in force: {named}{more}"]
 
 
 def lines_of(text: str) -> list[str]:

@@ -36,7 +36,7 @@ def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_
     )
     wanted = [(chosen.name, chosen.value) for chosen in selection.chosen]
     for version in _READERS:
-        _require(_definitions(block, version) == wanted, version)
+        _require(conf.definitions(block, version) == wanted, version)
     return block
 
 
@@ -56,14 +56,9 @@ def merge(existing: str, block: str, *, file: str | None = None) -> str:
     foreign = blocks.foreign_part(existing, file=file)
     merged = block + foreign
     for version in _READERS:
-        _require(
-            _definitions(merged, version) == _definitions(block, version) + _definitions(foreign, version), version
-        )
+        apart = conf.definitions(block, version) + conf.definitions(foreign, version)
+        _require(conf.definitions(merged, version) == apart, version)
     return merged
-
-
-def _definitions(text: str, version: str) -> list[tuple[str, str]]:
-    return [(line.name, line.value) for line in conf.parse(text, version)]
 
 
 def _require(holds: bool, version: str) -> None:
@@ -95,6 +90,21 @@ def remarks(selection: Selection, text: str, *, file: str, nccl_version: str | N
             if line.name == setting.name
         ]
     return found
+
+
+def kept(selection: Selection, text: str, snapshot: Snapshot, *, file: str, nccl_version: str | None) -> list[str]:
+    """The NCCL variables of foreign lines that nobody has looked at, because they are not those of the machine.
+
+    Where SOURCE is another machine or a snapshot, or NCCL does not read this file by itself; one sentence.
+    """
+    asked = {(setting.name, setting.value) for setting in snapshot.settings or [] if setting.origin == file}
+    told = {chosen.name for chosen in selection.chosen} | {setting.name for setting in selection.unset}
+    lines: dict[str, str] = {}
+    for line in conf.parse(text, nccl_version):
+        foreign = line.name.startswith("NCCL_") and not line.managed
+        if foreign and line.name not in told and (line.name, line.value) not in asked:
+            lines.setdefault(line.name, f"{line.name}={line.value} (line {line.line})")
+    return blocks.stays_in_force(file, list(lines.values()))
 
 
 def removals(selection: Selection, *, file: str | None) -> list[str]:

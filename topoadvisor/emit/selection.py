@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -14,8 +13,6 @@ from topoadvisor.snapshot import Snapshot
 
 INCLUDABLE: Final[frozenset[SettingClass]] = frozenset({"tuning", "workaround"})
 """Classes that are written only when asked for. `system` always is, `diagnostic` never."""
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.A)
 
 
 @dataclass(frozen=True)
@@ -134,26 +131,10 @@ def _checked(name: str, settings: list[AdvisedSetting]) -> Chosen:
             hint="One of the rules must say that it overrides the other; `topoadvisor rules check` finds such pairs.",
         )
     value = values.pop()
-    fault = _fault(name, value)
+    fault = conf.unwritable(name, value or "")
     if fault or value is None:
         raise TopoAdvisorError(
             f"rule {rules} wants {name} to be {value!r}, which cannot be written: {fault}",
             hint="NCCL reads its files literally. Correct the rule, or report this if the rule ships with topoadvisor.",
         )
     return Chosen(name, value, tuple(settings))
-
-
-def _fault(name: str, value: str | None) -> str | None:
-    if not _NAME.fullmatch(name):
-        return "the name is not one of a variable"
-    if not value:
-        return "the value is empty"
-    if not value.isprintable():
-        return "the value holds a line break or another control character"
-    if value != value.strip():
-        return "the value begins or ends with a blank"
-    if set(value) & set("\"'`"):
-        return "the value holds a quote"
-    if max(len(name.encode()), len(value.encode())) > conf.LONGEST:
-        return f"it is longer than {conf.LONGEST} bytes"
-    return None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from typing import Final
 
 import msgspec
 
 from topoadvisor.advice import Advice, SettingClass
 from topoadvisor.emit import blocks
-from topoadvisor.emit.selection import select
+from topoadvisor.emit.selection import Selection, select
 from topoadvisor.snapshot import Snapshot
+
+_ASSIGNMENT: Final = re.compile(r"[ \t]*(?:export[ \t]+)?(NCCL_[A-Z0-9_]+)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;#]*)")
 
 
 def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_version: str | None = None) -> str:
@@ -28,12 +32,36 @@ def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_
 def own_exports(existing: str) -> dict[str, str]:
     """What the managed block of a script exports: name → value."""
     exports: dict[str, str] = {}
-    for line in blocks.managed_part(existing):
-        words = shlex.split(line, comments=True)
+    for _, line in blocks.numbered(existing, managed=True):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue  # an open quote: somebody else wrote this, and it goes with the block
         if len(words) == 2 and words[0] == "export" and "=" in words[1]:
             name, _, value = words[1].partition("=")
             exports[name] = value
     return exports
+
+
+def kept(selection: Selection, existing: str, snapshot: Snapshot, *, file: str) -> list[str]:
+    """The NCCL variables that plain lines outside the managed block assign and nobody has looked at; one sentence.
+
+    The last assignment of a name counts. What the environment of this machine holds has been looked at.
+    """
+    asked = {(setting.name, setting.value) for setting in snapshot.settings or [] if setting.origin == "environment"}
+    told = {chosen.name for chosen in selection.chosen} | {setting.name for setting in selection.unset}
+    found: dict[str, tuple[str, int]] = {}
+    for number, line in blocks.numbered(existing, managed=False):
+        if (match := _ASSIGNMENT.match(line)) and match[1] not in told:
+            found[match[1]] = match[2], number
+    return blocks.stays_in_force(
+        file,
+        [
+            f"{name}={value} (line {number})"
+            for name, (value, number) in found.items()
+            if (name, value.strip("\"'")) not in asked
+        ],
+    )
 
 
 def without_own_exports(snapshot: Snapshot, existing: str) -> Snapshot:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from topoadvisor.nccl import versions
+from topoadvisor.nccl import settings, versions
 
 LONGEST = 1023
 """Bytes of a name or a value; what is longer is cut."""
@@ -81,19 +81,11 @@ def parse(text: str, version: str | None = None) -> list[ConfLine]:
     for number, read, remainder in _reads(text.encode("utf-8", "surrogateescape"), rules):
         if read.startswith((_BEGIN, _END)):
             managed = read.startswith(_BEGIN)
-        if rules.comments and read.startswith(b"#"):
+        definition = _definition(read, rules)
+        if definition is None:
             continue
-        line = read.removesuffix(b"\n")
-        # The buffer is a C string: it ends at the first NUL.
-        line = line.split(b"\0", 1)[0]
-        ended_in_cr = line.endswith(b"\r")
-        if ended_in_cr and rules.drops_cr:
-            line = line[:-1]
-        name_bytes, equals, value_bytes = line.partition(b"=")
-        if not equals or not name_bytes:
-            continue  # setenv refuses an empty name
-        name = name_bytes[:LONGEST].decode("utf-8", "surrogateescape")
-        value = value_bytes[:LONGEST].decode("utf-8", "surrogateescape")
+        name_bytes, value_bytes, ended_in_cr = definition
+        name, value = _cut(name_bytes), _cut(value_bytes)
         surprises = [*_name_surprises(name), *_value_surprises(value.removesuffix("\r") if ended_in_cr else value)]
         if remainder:
             surprises.append(f"the line is longer than {_BUFFER} bytes, and NCCL takes this rest of it for a new line")
@@ -133,6 +125,51 @@ def paths(environ: Mapping[str, str], home: str | None, version: str | None = No
 
 def _since(version: str | None, first: str) -> bool:
     return version is None or versions.at_least(version, first)
+
+
+def definitions(text: str, version: str | None = None) -> list[tuple[str, str]]:
+    """(name, value) of every line that `parse` finds, and nothing else: for files of many lines."""
+    rules = _rules(version)
+    found = (_definition(read, rules) for _, read, _ in _reads(text.encode("utf-8", "surrogateescape"), rules))
+    return [(_cut(each[0]), _cut(each[1])) for each in found if each is not None]
+
+
+def _definition(read: bytes, rules: _Rules) -> tuple[bytes, bytes, bool] | None:
+    """Name, value and whether the line ended in CR, of one read; None when it defines nothing."""
+    if rules.comments and read.startswith(b"#"):
+        return None
+    # The buffer is a C string: it ends at the first NUL.
+    line = read.removesuffix(b"\n").split(b"\0", 1)[0]
+    ended_in_cr = line.endswith(b"\r")
+    if ended_in_cr and rules.drops_cr:
+        line = line[:-1]
+    name, equals, value = line.partition(b"=")
+    # setenv refuses an empty name.
+    return (name, value, ended_in_cr) if equals and name else None
+
+
+def _cut(text: bytes) -> str:
+    return text[:LONGEST].decode("utf-8", "surrogateescape")
+
+
+def unwritable(name: str, value: str) -> str | None:
+    """Why NCCL would not read this value back from a file, or not as it is meant; None when it would."""
+    if not _NAME.fullmatch(name):
+        return "the name is not one of a variable"
+    if not value:
+        return "the value is empty"
+    if not value.isprintable():
+        return "the value holds a line break or another control character"
+    if value != value.strip():
+        return "the value begins or ends with a blank"
+    if set(value) & set("\"'`"):
+        return "the value holds a quote"
+    if max(len(name.encode()), len(value.encode("utf-8", "surrogatepass"))) > LONGEST:
+        return f"it is longer than {LONGEST} bytes"
+    info = settings.registry().get(name)
+    if " " in value and info is not None and info.parser not in ("path", "text"):
+        return "the value holds a blank, and NCCL skips none"
+    return None
 
 
 def effective(lines: list[ConfLine]) -> dict[str, str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
 from topoadvisor.nccl import versions
-from topoadvisor.nccl.levels import NcclPath
-from topoadvisor.nccl.settings import NEWEST, SettingInfo
+from topoadvisor.nccl.levels import NcclPath, parse_int
+from topoadvisor.nccl.settings import NEWEST, SettingInfo, registry
 
 _ERAS: Final = ("2.6.4", "2.7.3", "2.8.4", "2.9.6", "2.23.4")
 """Releases that changed the default P2P level."""
@@ -105,6 +106,30 @@ def gdr_level(version: str | None, *, c2c: bool | None) -> NcclPath | None:
     if c2c is False or (version is not None and not versions.at_least(version, "2.29.2")):
         return NcclPath.PXB
     return NcclPath.P2C if c2c and version is not None else None
+
+
+def is_default(name: str, value: str, version: str | None) -> bool:
+    """Whether NCCL does the same when the variable is not set to this value; false when that is not known.
+
+    `version` None = not known: true only when every NCCL that reads the variable has this default. Only for numbers
+    whose default is the same on every machine. Raises ValueError when `version` is no version.
+    """
+    # Only 1 does anything; what NCCL keeps when nothing is set is a number of its own.
+    if name == "NCCL_P2P_DISABLE":
+        return parse_int(value) == 0
+    info = registry().get(name)
+    if info is None or info.parser not in ("int", "bool-int") or name in _ON_MACHINE:
+        return False
+    known = [info.default_in(version)] if version is not None else [*info.history.values(), info.default]
+    numbers = {_number(default) for default in known}
+    return None not in numbers and numbers == {parse_int(value)}
+
+
+def _number(default: str | None) -> int | None:
+    """A default that is a plain number; None for one in words, or unknown."""
+    if default is None or not re.fullmatch(r"-?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}", default):
+        return None
+    return parse_int(default)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
-from typing import Final, Literal
+from typing import Final
 
 from topoadvisor.nccl import rates
 from topoadvisor.nccl.levels import NcclPath
@@ -16,8 +16,6 @@ from topoadvisor.plan.optimum import Load, Problem
 from topoadvisor.snapshot import Measurement
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_view import View
-
-Model = Literal["expected", "measured", "nccl"]
 
 
 @dataclass(frozen=True)

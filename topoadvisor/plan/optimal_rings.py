@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import msgspec
 
+from topoadvisor.plan import Model
 from topoadvisor.plan import channels as equal
-from topoadvisor.plan.link_model import Link, LinkModel, Model, finite
+from topoadvisor.plan.link_model import Link, LinkModel, finite
 from topoadvisor.plan.optimum import SAME, Optimum, Ring, Space, loads_of, optimum
 
 SCHEMA = "topoadvisor.rings/1"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 Hop = tuple[int, int]
 
@@ -201,6 +202,8 @@ def _groups(n: int) -> list[tuple[int, ...]]:
 def _cover(hops: int, choices: list[tuple[int, float]], limit: float) -> float:
     """Capacity of links that together carry all `hops` (greedy, so not always the least); `limit` when not below it."""
     total = 0.0
+    # A group of one node uses few of the links of a large machine.
+    choices = [(mask & hops, gbps) for mask, gbps in choices if mask & hops]
     while hops:
         covered, price = 0, math.inf
         for mask, gbps in choices:
@@ -363,8 +366,16 @@ class _Walk:
         return self._found is not None and self._found_cost == self._target
 
 
+_MOST_STARTS: Final = 32
+_MOST_HOPS: Final = 250_000
+"""Hops of rings that a local search looks at, less than half a second of work; 16 nodes need a tenth of it."""
+
+
 def _local_search(problem: Problem, capacity: Sequence[float], reduced: _Reduced) -> Found | None:
-    """Index order, and the nearest-neighbour way from each node; the best of them improved by moving segments."""
+    """Index order, and the nearest-neighbour way from each node; the best of them improved by moving segments.
+
+    From the first `_MOST_STARTS` nodes, and as far as `_MOST_HOPS` lets it: it ends soon on a machine of any size.
+    """
 
     def score(order: Sequence[int]) -> tuple[float, int, float]:
         hops = hops_of(order)
@@ -375,18 +386,19 @@ def _local_search(problem: Problem, capacity: Sequence[float], reduced: _Reduced
         )
 
     starts: list[list[int]] = [list(range(problem.n))]
-    for first in range(problem.n):
-        order = [first]
-        while len(order) < problem.n:
-            left = [node for node in range(problem.n) if node not in order]
+    for first in range(min(problem.n, _MOST_STARTS)):
+        order, left = [first], {*range(problem.n)} - {first}
+        while left:
             order.append(max(left, key=lambda node: (reduced.alone[order[-1]][node], -node)))
+            left.remove(order[-1])
         starts.append(order)
     best = max(starts, key=score)
     best_score = score(best)
-    improved = True
+    improved, tries = True, _MOST_HOPS // problem.n
     while improved:
         improved = False
-        for candidate in _neighbours(best):
+        for candidate in itertools.islice(_neighbours(best), tries):
+            tries -= 1
             candidate_score = score(candidate)
             if candidate_score > best_score:
                 best, best_score, improved = candidate, candidate_score, True
@@ -398,12 +410,14 @@ def _local_search(problem: Problem, capacity: Sequence[float], reduced: _Reduced
     return Found(tuple(best), rate(problem, capacity, best)[0])
 
 
-def _neighbours(order: list[int]) -> list[list[int]]:
+def _neighbours(order: list[int]) -> Iterator[list[int]]:
     """Rings with one segment reversed, or one node moved elsewhere."""
     n = len(order)
-    reversed_ = [order[:i] + order[i:j][::-1] + order[j:] for i in range(n) for j in range(i + 2, n + 1)]
-    moved = []
+    for i in range(n):
+        for j in range(i + 2, n + 1):
+            yield order[:i] + order[i:j][::-1] + order[j:]
     for i in range(n):
         without = order[:i] + order[i + 1 :]
-        moved += [[*without[:j], order[i], *without[j:]] for j in range(n) if j != i]
-    return reversed_ + moved
+        for j in range(n):
+            if j != i:
+                yield [*without[:j], order[i], *without[j:]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from topoadvisor.rules.functions import FUNCTIONS
+from topoadvisor.rules.functions import FUNCTIONS, Function
 
 
 def _library() -> types.ModuleType:
@@ -46,12 +46,18 @@ BUILT_IN: Final = {
 """Functions and macros that a condition may call."""
 
 _MACROS = {"all", "exists", "exists_one", "map", "filter"}
-_MOST_LOOPS: Final = 3
+_MOST_LOOPS: Final = 2
+_MOST_TOKENS: Final = 400
+_MOST_LETTERS: Final = 8_000
+"""Bounds of one condition; the longest that ships has 78 tokens. The library walks a chain such as `1+1+…` by recursion
+and crashes on a long one, and while it loops nothing can interrupt it."""
+_OPENING: Final = ("(", "[", "{")
+_CLOSING: Final = (")", "]", "}")
 _KEYWORDS = {"true", "false", "null", "in"}
 _TOKEN = re.compile(
     r"""(?P<blank>\s+|//[^\n]*)
     |(?P<string>[rRbB]{0,2}(?:\"{3}[\s\S]*?\"{3}|'{3}[\s\S]*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
-    |(?P<number>\d[\w.]*|\.\d\w*)
+    |(?P<number>[0-9][\w.]*|\.[0-9]\w*)
     |(?P<name>[A-Za-z_]\w*)
     |(?P<mark>\|\||&&|[=!<>]=|.)""",
     re.X | re.S,
@@ -90,7 +96,23 @@ class Context:
     """Values that conditions are evaluated against. A nested value is reached with dots."""
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
-        self._context = _cel.Context(variables=dict(variables), functions=dict(FUNCTIONS))
+        self._raised: BaseException | None = None
+        functions = {name: self._guarded(name, function) for name, function in FUNCTIONS.items()}
+        self._context = _cel.Context(variables=dict(variables), functions=functions)
+
+    def _guarded(self, name: str, function: Function) -> Callable[..., Any]:
+        """The function for the library, which prints what a function raises: it is kept, and raised by `test`."""
+
+        def call(*values: Any) -> Any:
+            try:
+                if not function.accepts(values):
+                    raise Fault(f"`{name}` takes {function.wants}")
+                return function.call(*values)
+            except BaseException as error:
+                self._raised = self._raised or error
+                return None
+
+        return call
 
     def put(self, name: str, value: Mapping[str, Any]) -> None:
         """Replace one top-level object."""
@@ -101,12 +123,15 @@ class Context:
 
         Raises Unreadable when it needs something that is absent, Fault when it is no condition or its types clash.
         """
+        self._raised = None
         try:
             result = expression.program.execute(self._context)
         except (KeyError, IndexError) as error:
-            raise Unreadable(str(error)) from None
+            raise self._raised or Unreadable(str(error)) from None
         except (TypeError, RuntimeError, ValueError, ArithmeticError) as error:
-            raise Fault(str(error).split(". ", 1)[0]) from None
+            raise self._raised or Fault(_reading(str(error))) from None
+        if self._raised is not None:
+            raise self._raised
         if not isinstance(result, bool):
             raise Fault(f"it gives {type(result).__name__}, not true or false")
         return result
@@ -114,13 +139,20 @@ class Context:
 
 @lru_cache(maxsize=4096)
 def compile_condition(source: str) -> Expression:
-    """Compile a condition. Raises Fault with the library's reading of the syntax error, on one line."""
-    if len(_loops(tokens(source))) > _MOST_LOOPS:
+    """Compile a condition. Raises Fault, on one line, for a syntax error and for what could run for ever."""
+    stream = tokens(source) if len(source) <= _MOST_LETTERS else []
+    if len(source) > _MOST_LETTERS or len(stream) > _MOST_TOKENS:
+        raise Fault(f"it is too long: a condition has up to {_MOST_TOKENS} words and signs in {_MOST_LETTERS} letters")
+    loops = _loops(stream)
+    if len(loops) > _MOST_LOOPS:
         raise Fault(f"it has more than {_MOST_LOOPS} loops; one inside another can take for ever")
+    if loops and any(token.text == "matches" for token in stream):
+        raise Fault("it has a loop and `matches`, which would be prepared anew in each round and can take for ever")
+    _check_calls(stream)
     try:
         program = _cel.compile(source)
     except ValueError as error:
-        raise Fault(_syntax(str(error))) from None
+        raise Fault(_syntax(str(error), source)) from None
     return Expression(
         source=source,
         program=program,
@@ -129,13 +161,53 @@ def compile_condition(source: str) -> Expression:
     )
 
 
-def _syntax(message: str) -> str:
-    found = re.search(r"<input>:(\d+):(\d+): (?:Syntax error: )?([^\n]*)", message)
-    if found is None:
-        return "it is no CEL expression"
-    reading = re.sub(r" expecting \{.*", "", found[3])
-    place = f"column {found[2]}" if found[1] == "1" else f"line {found[1]}, column {found[2]}"
-    return f"{reading} at {place} of the expression"
+def _check_calls(stream: list[Token]) -> None:
+    """Raises Fault when one of our functions gets too few or too many values."""
+    for at, token in enumerate(stream):
+        function = FUNCTIONS.get(token.text)
+        if function is None or token.kind != "name" or _text(stream, at + 1) != "(":
+            continue
+        # `a.f(b)` is `f(a, b)`.
+        method = at > 0 and stream[at - 1].text == "."
+        if method + _values(stream, at + 2) != len(function.takes):
+            raise Fault(f"`{token.text}` takes {function.wants}")
+
+
+def _values(stream: list[Token], start: int) -> int:
+    """How many values stand between the parenthesis before token `start` and the one that closes it."""
+    depth, count = 0, 0
+    for at in range(start, len(stream)):
+        text = stream[at].text if stream[at].kind == "mark" else ""
+        if depth == 0 and text == ")":
+            return count + (at > start)
+        depth += (text in _OPENING) - (text in _CLOSING)
+        count += depth == 0 and text == ","
+    return count + 1
+
+
+def _syntax(message: str, source: str) -> str:
+    """What the library says about a syntax error, without its internals; it lists several, and the first is telling."""
+    listed = message.removeprefix(f"Failed to parse expression '{source}'")
+    for found in re.finditer(r"<input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n]*)", listed):
+        reading = _reading(re.sub(r" expecting \{.*", "", found[3]))
+        if reading and "Context`" not in reading:
+            place = f"column {found[2]}" if found[1] == "1" else f"line {found[1]}, column {found[2]}"
+            return f"{reading} at {place} of the expression"
+    return _NO_CEL
+
+
+_NO_CEL: Final = "it is no CEL expression"
+_INTERNALS: Final = re.compile(r"\W*\b[A-Z]\w* ?[({].*", re.S)
+"""A structure of the library as Rust prints it: `ParseError { … }`."""
+
+
+def _reading(message: str) -> str:
+    """An error of the library as a part of a sentence: no internals, no general advice, on one line."""
+    if message.startswith("Internal"):
+        return _NO_CEL
+    message = re.sub(r"regex parse error:.*\berror: ", "", message, flags=re.S)
+    message = re.split(r"\. (?:Check|CEL|The value|Convert)\b", message, maxsplit=1)[0]
+    return " ".join(_INTERNALS.sub("", message).split()).rstrip(".:")
 
 
 def tokens(source: str) -> list[Token]:
@@ -204,34 +276,71 @@ def atoms(source: str) -> list[str]:
     return [source[part[0].at : part[-1].at + len(part[-1].text)] for part in _split(tokens(source))]
 
 
+def parts(source: str, positive: bool) -> Iterator[tuple[list[Token], bool]]:
+    """What must be true (or false) for a condition to be true, or to be false when not `positive`.
+
+    Alternatives are given as one part.
+    """
+    pending = [(tokens(source), positive)]
+    while pending:
+        part, positive = _bare(*pending.pop())
+        # `||` binds more weakly than `&&`.
+        sign = "||" if len(_pieces(part, ("||",))) > 1 else "&&"
+        pieces = _pieces(part, (sign,))
+        if len(pieces) > 1 and positive is (sign == "&&"):
+            pending += [(piece, positive) for piece in reversed(pieces)]
+        elif part:
+            yield part, positive
+
+
 def _split(stream: list[Token]) -> Iterator[list[Token]]:
-    if not stream:
-        return
+    pending = [stream]
+    while pending:
+        part, _ = _bare(pending.pop(), True)
+        pieces = _pieces(part, ("&&", "||"))
+        if len(pieces) > 1:
+            pending += reversed(pieces)
+        elif part:
+            yield part
+
+
+def _bare(part: list[Token], positive: bool) -> tuple[list[Token], bool]:
+    """A part without the parentheses and `!` around the whole of it, and whether it is still asked to be true."""
+    while part:
+        if part[0].text == "(" and _closes(part) == len(part) - 1:
+            part = part[1:-1]
+        elif part[0].text == "!" and len(_pieces(part, ("&&", "||", *_COMPARING))) == 1:
+            part, positive = part[1:], not positive
+        else:
+            break
+    return part, positive
+
+
+_COMPARING: Final = ("==", "!=", "<", "<=", ">", ">=", "in")
+
+
+def _pieces(stream: list[Token], signs: tuple[str, ...]) -> list[list[Token]]:
+    """The parts that these signs join on the outermost level; the whole when there is `? :`."""
     depth, start, pieces = 0, 0, []
     for at, token in enumerate(stream):
-        depth += (token.text in "([{") - (token.text in ")]}") if token.kind == "mark" else 0
+        depth += _step(token)
         if depth == 0 and token.text == "?":
-            yield stream
-            return
-        if depth == 0 and token.text in ("&&", "||"):
+            return [stream]
+        if depth == 0 and token.text in signs and token.kind != "string":
             pieces.append(stream[start:at])
             start = at + 1
-    if pieces:
-        for piece in [*pieces, stream[start:]]:
-            yield from _split(piece)
-    elif stream[0].text == "!":
-        yield from _split(stream[1:])
-    elif stream[0].text == "(" and _closes(stream) == len(stream) - 1:
-        yield from _split(stream[1:-1])
-    else:
-        yield stream
+    return [*pieces, stream[start:]]
 
 
 def _closes(stream: list[Token]) -> int:
     depth = 0
     for at, token in enumerate(stream):
-        if token.kind == "mark":
-            depth += (token.text in "([{") - (token.text in ")]}")
+        depth += _step(token)
         if depth == 0:
             return at
     return -1
+
+
+def _step(token: Token) -> int:
+    """How a token changes the depth of brackets."""
+    return (token.text in _OPENING) - (token.text in _CLOSING) if token.kind == "mark" else 0

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from topoadvisor import files
 from topoadvisor.errors import InputError
 from topoadvisor.rules import cel
+from topoadvisor.rules.exclusive import Demand, apart, demands
 from topoadvisor.rules.load import RuleFile, collect, rule_files
-from topoadvisor.rules.model import Rule
+from topoadvisor.rules.model import Entry, Rule
 from topoadvisor.rules.vocabulary import TYPE_WORDS, VOCABULARY, FactType, spec
-from topoadvisor.rules.wellformed import conditions
+from topoadvisor.rules.wellformed import Place, conditions
 
 _SAMPLE: Final[dict[FactType, Any]] = {"bool": True, "int": 1, "number": 1.0, "text": "1", "texts": ["1"]}
 _FAMILY: Final[dict[FactType, FactType]] = {
@@ -40,15 +42,19 @@ def check(directories: Sequence[Path] = ()) -> Report:
     """Check the shipped rules together with those of more directories. Raises InputError when one is missing."""
     sources = [source for directory in (files.shipped("rules"), *directories) for source in rule_files(directory)]
     rules, faults = collect(sources)
+    placed: list[tuple[RuleFile, int, Rule]] = []
     for source in sources:
         found, wrong = source.read()
         if not any(fault.line is None for fault in wrong):
             faults += source.repeated_keys()
-        for number, rule in found:
-            faults += _mistyped(source, number, rule)
+        placed += ((source, number, rule) for number, rule in found)
+    for place in placed:
+        faults += _mistyped(*place)
+    collisions = list(_collisions(placed))
+    faults += (collision for collision in collisions if isinstance(collision, InputError))
     unique = {str(fault): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda fault: (fault.file or "", fault.line or 0, fault.column or 0))
-    return Report(tuple(rules), tuple(ordered), tuple(_collisions(rules)))
+    return Report(tuple(rules), tuple(ordered), tuple(each for each in collisions if isinstance(each, str)))
 
 
 def _mistyped(source: RuleFile, number: int, rule: Rule) -> Iterator[InputError]:
@@ -125,23 +131,57 @@ def _member_family(stream: Sequence[cel.Token]) -> FactType | None:
     return "text" if _family(stream) == "texts" else None
 
 
-def _collisions(rules: Sequence[Rule]) -> Iterator[str]:
-    """Pairs of rules that can set one variable to different values while neither overrides the other."""
-    setters: dict[str, list[tuple[Rule, str]]] = defaultdict(list)
-    for rule in rules:
-        for entry in rule.advice:
+class _Setter(NamedTuple):
+    """One piece of advice that sets a variable, where it stands, and what must hold for it."""
+
+    source: RuleFile
+    number: int
+    rule: Rule
+    place: int
+    value: str
+    demands: list[Demand]
+
+    @property
+    def entry(self) -> Entry:
+        return self.rule.advice[self.place]
+
+    def keys(self, name: str) -> Place:
+        return ("advice", self.place, "set", name)
+
+
+def _collisions(placed: Sequence[tuple[RuleFile, int, Rule]]) -> Iterator[InputError | str]:
+    """Pairs of rules that want different values of one variable while neither overrides the other.
+
+    A fault when both can fire about one subject, a warning when only about different subjects of one machine.
+    """
+    setters: dict[str, list[_Setter]] = defaultdict(list)
+    for source, number, rule in placed:
+        for place, entry in enumerate(rule.advice):
+            found = demands(rule, entry) if entry.set else []
             for name, value in entry.set.items():
-                setters[name].append((rule, value))
+                setters[name].append(_Setter(source, number, rule, place, value, found))
     for name, claims in sorted(setters.items()):
         told: set[tuple[str, str]] = set()
-        for place, (first, value) in enumerate(claims):
-            for second, other in claims[place + 1 :]:
-                pair = (first.id, second.id)
-                settled = second.id in first.overrides or first.id in second.overrides
-                if value == other or first.id == second.id or settled or pair in told:
-                    continue
-                told.add(pair)
-                yield (
-                    f"{first.id} ({first.file}) may set {name}={value} and {second.id} ({second.file}) {name}={other}; "
-                    "let one of them override the other, or make sure that they never fire together"
-                )
+        for first, second in combinations(claims, 2):
+            pair = (first.rule.id, second.rule.id)
+            settled = pair[1] in first.rule.overrides or pair[0] in second.rule.overrides
+            if first.value == second.value or pair[0] == pair[1] or settled or pair in told:
+                continue
+            if apart(first.entry, first.demands, second.entry, second.demands, node=True):
+                continue
+            told.add(pair)
+            there = first.source.at(first.number, first.keys(name))
+            clash = f"{pair[1]} sets {name}={second.value} and {pair[0]} ({there}) {name}={first.value}"
+            kind = first.rule.subject
+            if second.rule.subject == kind and apart(
+                first.entry, first.demands, second.entry, second.demands, node=False
+            ):
+                here = second.source.at(second.number, second.keys(name))
+                yield f"{here}: {clash}: never about one {kind}, but perhaps on one machine"
+                continue
+            yield second.source.fault(
+                second.number,
+                second.keys(name),
+                f"{clash}, and nothing keeps them from firing together",
+                f"Let one override the other (`overrides: [{pair[0]}]`), or let their conditions exclude each other.",
+            )

@@ -151,9 +151,8 @@ def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> No
 def _links_of_pairs(gpu: Gpu, topology: Topology, why: str) -> Fact:
     """Active NVLinks of one GPU from what joins it to the others: through switches every pair shares the same ones."""
     me = f"gpu:{gpu.index}"
-    pairs: list[Pair] = [
-        pair for key, pair in topology.pairs.items() if me in key and all(end.startswith("gpu:") for end in key)
-    ]
+    found = (topology.find(me, other) for other in topology.gpus if other != me)
+    pairs: list[Pair] = [pair for pair in found if pair is not None]
     counts = [pair.nvlinks for pair in pairs if pair.nvlinks is not None]
     if not pairs or len(counts) != len(pairs):
         return Unknown(why)

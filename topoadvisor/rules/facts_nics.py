@@ -101,19 +101,18 @@ def _device(scope: Scope, nic: Nic, sources: Sources) -> None:
 
 
 def _nearest(scope: Scope, nic: Nic, topology: Topology) -> None:
-    node = f"nic:{nic.name}"
+    pairs = ((gpu, topology.find(gpu, f"nic:{nic.name}")) for gpu in topology.gpus)
     found = [
-        (_ORDER[pair.link_class], place, key, pair)
-        for place, (key, pair) in enumerate(topology.pairs.items())
-        if node in key and any(end.startswith("gpu:") for end in key) and pair.link_class in _ORDER
+        (_ORDER[pair.link_class], place, gpu, pair)
+        for place, (gpu, pair) in enumerate(pairs)
+        if pair is not None and pair.link_class in _ORDER
     ]
     if not found:
         why = "no path from a GPU to it is known"
         for name in ("nic.nearest_gpu", "nic.nearest_class", "nic.gpu_local"):
             scope.put(name, Unknown(why))
         return
-    _, _, key, pair = min(found, key=lambda entry: entry[:2])
-    gpu = next(end for end in key if end.startswith("gpu:"))
+    _, _, gpu, pair = min(found, key=lambda entry: entry[:2])
     origin = f"inferred: from {pair.origin}" if pair.inferred else pair.origin
     scope.put("nic.nearest_gpu", Known(f"GPU{gpu.removeprefix('gpu:')}", origin))
     near = scope.put("nic.nearest_class", Known(pair.link_class, origin))

@@ -1,8 +1,9 @@
-"""Functions that conditions may call beyond CEL's own. They never raise on a text: the CEL library would print that."""
+"""Functions that conditions may call beyond CEL's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from topoadvisor.nccl import selection, versions
@@ -28,5 +29,28 @@ def exact(pattern: str) -> str:
     return f"{exclude}={pattern.removeprefix('^').removeprefix('=')}"
 
 
-FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"version_ge": version_ge, "matches_set": matches_set}
+@dataclass(frozen=True)
+class Function:
+    """One function and the kinds of the values that it takes."""
+
+    call: Callable[..., Any]
+    takes: tuple[type, ...]
+    wants: str
+    """What it takes, in words."""
+
+    def accepts(self, values: Sequence[Any]) -> bool:
+        """Whether the values are as many and of the kinds that it takes."""
+        return len(values) == len(self.takes) and all(map(_is_a, values, self.takes))
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if kind is list:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, kind)
+
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    "version_ge": Function(version_ge, (str, str), "two texts"),
+    "matches_set": Function(matches_set, (str, list), "a text and a list of texts"),
+}
 """By name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -87,7 +87,34 @@ def collect(sources: Sequence[RuleFile]) -> tuple[list[Rule], list[InputError]]:
             if other not in by_id:
                 message = f"the rule overrides {other}, and there is no such rule"
                 faults.append(source.fault(number, ("overrides", place), message, suggestion(other, by_id)))
+    for circle in _circles({rule.id: rule.overrides for _, _, rule in by_id.values()}):
+        source, number, rule = by_id[circle[0]]
+        message = f"these rules override each other in a circle, so that none counts: {' → '.join(circle)}"
+        place = rule.overrides.index(circle[1])
+        faults.append(source.fault(number, ("overrides", place), message, "Take one of them out of `overrides`."))
     return sorted((rule for _, _, rule in by_id.values()), key=lambda rule: rule.id), faults
+
+
+def _circles(overrides: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """Circles of rules that override each other, each from its first id back to it; none shares a rule with another."""
+    done: set[str] = set()
+    for start in sorted(overrides):
+        trail: dict[str, Iterator[str]] = {} if start in done else {start: iter(overrides[start])}
+        while trail:
+            rule = next(reversed(trail))
+            other = next(trail[rule], None)
+            if other is None:
+                done.add(rule)
+                del trail[rule]
+            elif other in trail:
+                circle = list(trail)[list(trail).index(other) :]
+                first = circle.index(min(circle))
+                yield [*circle[first:], *circle[:first], circle[first]]
+                done.update(circle)
+                for each in circle:
+                    del trail[each]
+            elif other in overrides and other not in done:
+                trail[other] = iter(overrides[other])
 
 
 class RuleFile:

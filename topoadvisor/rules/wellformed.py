@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from topoadvisor.nccl import settings, versions
+from topoadvisor.nccl import conf, settings, versions
 from topoadvisor.rules import cel
 from topoadvisor.rules.model import PLACEHOLDER, Entry, RuleText
 from topoadvisor.rules.vocabulary import KINDS, ROOTS, VOCABULARY, SubjectKind, kind_of, nearest, spec, suggestion
@@ -14,6 +14,9 @@ from topoadvisor.rules.vocabulary import KINDS, ROOTS, VOCABULARY, SubjectKind, 
 _ID: Final = re.compile(r"(P2P|NVL|PCI|VM|NET|SYS|ENV|CLD|PLN|[A-Z]{2,8})[0-9]{3}")
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN: Final = 60
+"""Letters of a value that are shown."""
+
 _MEASURED: Final = ".measured."
 
 Place = tuple[str | int, ...]
@@ -167,5 +170,8 @@ def _setting(place: Place, entry: Entry, *, measured: bool) -> Iterator[Problem]
         case "tuning" if not (measured or entry.cost):
             yield Problem(place, "tuning needs a measurement: a measured fact in `evidence`, or the `cost` it saves")
     for name, value in entry.set.items():
-        if "\n" in value or value != value.strip():
-            yield Problem((*place, "set", name), f"NCCL would take the blanks around the value of {name} literally")
+        fault = conf.unwritable(name, value)
+        if fault is not None:
+            hint = "Use `unset`." if not value else "NCCL reads its files literally: give the bare value."
+            shown = repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+            yield Problem((*place, "set", name), f"{name} cannot be set to {shown}: {fault}", hint)

@@ -72,17 +72,18 @@ def _close(
     In a tree, of the three classes between three devices the two farthest are equal. So a pair that relates
     differently to a third device is as far apart as the farther of the two.
     """
-    both = dict(known) | {(b, a): link_class for (a, b), link_class in known.items()}
+    near: dict[str, dict[str, LinkClass]] = {device: {} for device in devices}
+    for (a, b), link_class in known.items():
+        near.setdefault(a, {})[b] = link_class
+        near.setdefault(b, {})[a] = link_class
     closed = dict(known)
     for a, b in combinations(devices, 2):
         if (a, b) in known:
             continue
         certain: set[LinkClass] = set()
         nearest: LinkClass | None = None
-        for third in devices:
-            first, second = both.get((a, third)), both.get((third, b))
-            if first is None or second is None:
-                continue
+        for third in near[a].keys() & near[b].keys():
+            first, second = near[a][third], near[b][third]
             farther = max(first, second, key=_RANK.__getitem__)
             if first != second:
                 certain.add(farther)

@@ -76,6 +76,10 @@ class Topology:
     """`hidden_pcie_switches` (bool): a guest cannot show the PCIe switches that its GPUs must hang on.
     `hierarchy` (`pcie_tree.Hierarchy`): the tree above the devices, for the class of any two of them."""
 
+    def find(self, a: str, b: str) -> Pair | None:
+        """The pair of two node ids in either order, None when there is none."""
+        return self.pairs.get((a, b)) or self.pairs.get((b, a))
+
     def pair(self, a: str, b: str) -> Pair:
         """The pair of two node ids in either order. Raises KeyError."""
         return self.pairs[(a, b)] if (a, b) in self.pairs else self.pairs[(b, a)]
