@@ -129,6 +129,9 @@ def test_a_condition_of_the_longest_kind_works() -> None:
         cel.compile_condition("[1].all(a, [1].all(b, [1].all(c, true)))")
     with pytest.raises(cel.Fault, match="`matches`"):
         cel.compile_condition('gpus.models.all(name, name.matches("(a{1000}){300}"))')
+    assert truth('gpus.models.all(name, matches_set(name, gpus.models) == ["A100"])')
+    with pytest.raises(cel.Fault, match="`matches_set`"):
+        cel.compile_condition("gpus.models.all(a, gpus.models.all(b, matches_set(a, gpus.models) == [b]))")
 
 
 @pytest.mark.parametrize(

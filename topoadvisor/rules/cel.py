@@ -146,8 +146,10 @@ def compile_condition(source: str) -> Expression:
     loops = _loops(stream)
     if len(loops) > _MOST_LOOPS:
         raise Fault(f"it has more than {_MOST_LOOPS} loops; one inside another can take for ever")
-    if loops and any(token.text == "matches" for token in stream):
-        raise Fault("it has a loop and `matches`, which would be prepared anew in each round and can take for ever")
+    # A pattern is prepared anew in each round; our own functions are slow beside those of the library.
+    slow = {"matches", *(FUNCTIONS if len(loops) > 1 else ())}
+    if loops and (found := next((token.text for token in stream if token.text in slow), None)):
+        raise Fault(f"it has loops and calls `{found}`, which together can take for ever")
     _check_calls(stream)
     try:
         program = _cel.compile(source)
