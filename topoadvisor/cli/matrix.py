@@ -34,9 +34,10 @@ def matrix(
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
 ) -> None:
-    """How every two devices are joined, as nvidia-smi prints it, or as NCCL sees it.
+    """How every two devices are joined.
 
-    The text can be read back: `topoadvisor matrix X | topoadvisor matrix -` changes nothing. Not so with --model nccl.
+    As nvidia-smi prints it, or with --model nccl as NCCL sees it. What nvidia-smi prints can be read back:
+    `topoadvisor matrix X | topoadvisor matrix -` changes nothing.
     """
     from topoadvisor.topology import graph
     from topoadvisor.topology import matrix as pairs
