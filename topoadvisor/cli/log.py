@@ -40,8 +40,9 @@ def log(
 ) -> None:
     """What NCCL did in a job, by its log, and what is wrong with it.
 
-    Reads NCCL_DEBUG=INFO and says whether the machine could do better. Version and settings, topology as NCCL saw it, transports of every pair, rings and trees, the tuner's choices,
-    warnings by kind. Logs of any size are read in one pass. NCCL 2.5 and newer.
+    Reads NCCL_DEBUG=INFO and says whether the machine could do better. Version and settings, topology as NCCL saw it,
+    transports of every pair, rings and trees, the tuner's choices, warnings by kind. Logs of any size are read in one
+    pass. NCCL 2.5 and newer.
 
     Exit codes: 0 fine, 1 findings at or above --fail-on, 2 unreadable input or wrong usage.
     """
