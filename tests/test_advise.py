@@ -67,7 +67,7 @@ def test_a_leftover_switch_is_planned_away() -> None:
     assert (setting.name, setting.action, setting.where) == ("NCCL_P2P_DISABLE", "unset", "/etc/nccl.conf:3")
     assert advice.plan is not None
     assert advice.plan.total_gbps == pytest.approx(300)
-    assert any("with NCCL_P2P_DISABLE as advised" in note for note in advice.plan.notes)
+    assert any("with NCCL_P2P_DISABLE unset, as advised" in note for note in advice.plan.notes)
 
 
 def test_one_sentence_about_several_devices_is_one_finding() -> None:

@@ -154,7 +154,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
             *(
-                f"Sources disagree on {each.subject} {each.quantity}: {_sides(each.values)}; {each.why}"
+                f"Sources disagree on {each.subject} {each.quantity}: {_sides(each.values)}. {each.why}"
                 for each in topology.disagreements
             ),
             *topology.notes,
@@ -199,8 +199,12 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
             "takes all, or those of --gpus."
         )
     if transports != _transports(base, present):
-        changed = " and ".join(name for name in _ROUTING if advised[name] != present[name])
-        notes.append(f"This is the machine with {changed} as advised; as it stands, NCCL does not run these rings.")
+        changed = " and ".join(
+            f"{name}={advised[name]}" if advised[name] else f"{name} unset"
+            for name in _ROUTING
+            if advised[name] != present[name]
+        )
+        notes.append(f"This is the machine with {changed}, as advised; as it stands, NCCL does not run these rings.")
     elif not isinstance(base.fact("env.NCCL_P2P_LEVEL"), Known):
         notes.append("NCCL's variables were not read and are taken as unset.")
     optimal = plan.optimal
@@ -383,7 +387,10 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     job = {gpu for label in _value(base, "visible.gpus") or () if (gpu := f"gpu:{label.removeprefix('GPU')}")}
     ways = Counter(way for pair, way in _transports(base, variables).items() if not job or set(pair) <= job)
     kept = [f"{name}={value}" for name, value in variables.items() if value]
+    gone = [name for name, value in _in_force(base).items() if value and not variables[name]]
     told = f"with {' and '.join(kept)} in force" if kept else "without being told"
+    if gone:
+        told = f"once {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} unset"
     if _value(base, "nvlink.full_mesh"):
         reason = f"Every pair of GPUs has NVLink, and {nccl} uses it {told}."
     elif _value(base, "p2p.none_ok"):

@@ -168,3 +168,12 @@ def test_wrong_gpus_of_a_job(run: Run, arguments: list[str], message: str) -> No
     code, out, err = run("fixture:dgx-1v", *arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_a_cut_matrix_says_so_also_for_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "cut.txt"
+    source.write_text("\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV1\tNV2\nGPU1\tNV1\t X \tNV")
+    assert cli.main(["matrix", str(source), "--format", "json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["gpus"] == ["GPU0", "GPU1", "GPU2"]
+    assert "1 damaged cell, the first in line 3, row GPU1; the rows of GPU2 are missing" in told.err

@@ -1,5 +1,6 @@
 """`topoadvisor matrix`."""
 
+import sys
 from typing import Annotated, Literal
 
 import typer
@@ -14,6 +15,7 @@ from topoadvisor.cli.common import (
     emit_text,
     gpu_indexes,
     load_snapshot,
+    readable,
 )
 
 Model = Literal["nvidia-smi", "nccl"]
@@ -57,8 +59,12 @@ def matrix(
         else:
             emit_text(nccl_matrix.text(view))
         return
+    from topoadvisor.ingest import topo_matrix
     from topoadvisor.render import matrix as render
 
+    for told in snapshot.sources:
+        if told.name == topo_matrix.NAME and told.status == "partial":
+            print(f"topoadvisor: {readable(f'{told.name}: {told.reason}')}", file=sys.stderr)
     matrices = pairs.of(snapshot, graph.build(snapshot))
     if format == "json":
         emit_json(render.document(matrices))

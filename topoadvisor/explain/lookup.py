@@ -191,7 +191,7 @@ def _state(info: SettingInfo, snapshot: Snapshot) -> State:
         cpu_vendor=_text(known("cpu.vendor")),
         cpu_family=_number(known("cpu.family")),
         cpu_model=_number(known("cpu.model")),
-        gpus=_number(known("gpus.count")),
+        gpus=_number(known("gpus.count")) or None,
         compute_capability=_real(known("gpus.compute_capability_min")),
         nvlink=_truth(known("nvlink.any")),
         nvswitch=_truth(known("nvlink.switch")),

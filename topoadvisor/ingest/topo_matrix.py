@@ -268,7 +268,8 @@ def _matrix_part(reading: Reading, file: str) -> Part:
     notes = []
     if first.damaged:
         cell = first.damaged[0]
-        notes.append(f"{len(first.damaged)} damaged cells, the first in line {cell.line}, row {cell.row}")
+        count = len(first.damaged)
+        notes.append(f"{count} damaged cell{'s' if count > 1 else ''}, the first in line {cell.line}, row {cell.row}")
     missing = [name for name in first.gpus if name not in first.cells and len(first.gpus) > 1]
     if missing:
         notes.append(f"the rows of {', '.join(missing)} are missing: the text was cut")

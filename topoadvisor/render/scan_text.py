@@ -110,9 +110,13 @@ def _setting_line(setting: AdvisedSetting) -> str:
     what = (
         f"set {setting.name}={setting.value}"
         if setting.action == "set"
-        else f"unset {setting.name}" + (f" (in {setting.where})" if setting.where else "")
+        else f"unset {setting.name}" + _where(setting.where)
     )
     return f"{what}: {setting.reason} [{setting.rule}, {setting.setting_class}]"
+
+
+def _where(where: str | None) -> str:
+    return "" if where is None else f" ({where})" if where == "assumed" else f" (in {where})"
 
 
 def _plan(plan: Plan, page: _Page) -> None:

@@ -225,6 +225,8 @@ def _peers_mode(scopes: Mapping[int, Scope]) -> None:
         else:
             why = counts[0] if counts else Unknown("no other GPU of this model is here")
             scope.put("gpu.nvlinks.peers_mode", why)
+        expected, mode = scope.facts["gpu.nvlinks.expected"], scope.facts["gpu.nvlinks.peers_mode"]
+        scope.put("gpu.nvlinks.wanted", expected if isinstance(expected, Known) else mode)
 
 
 def _mode(values: Sequence[int]) -> int:

@@ -143,6 +143,9 @@ def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[
     nothing = Unknown(f"{setting.name} selects no devices")
     selects = follow(lambda names: matches_set(setting.value, names), node.facts[selectable]) if selectable else nothing
     scope.put("variable.selects", selects)
+    near = node.facts["rdma.gpu_local"]
+    omits = follow(lambda chosen, local: [name for name in local if name not in chosen], selects, near)
+    scope.put("variable.omits", omits if info is not None and info.parser == "hca" else nothing)
     scope.put("variable.exact", Known(exact(setting.value), "derived") if selectable else nothing)
     known_words = _WORDS.get(info.parser or "") if info is not None else None
     no_list = Unknown(f"{setting.name} is no list of algorithms or protocols")

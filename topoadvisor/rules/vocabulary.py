@@ -149,6 +149,7 @@ gpu.nvlinks.total int | NVLinks of this GPU as the driver lists them
 gpu.nvlinks.active int | NVLinks that are up
 gpu.nvlinks.inactive int | NVLinks that are down
 gpu.nvlinks.expected int | NVLinks of this model
+gpu.nvlinks.wanted int | NVLinks of this model, or where it is not known, gpu.nvlinks.peers_mode
 gpu.nvlinks.peers_mode int | most frequent number of active NVLinks among the other GPUs of this model
 gpu.pcie.current_gen int | PCIe generation now; drops while idle
 gpu.pcie.max_gen int | highest generation of device and slot together
@@ -221,6 +222,7 @@ variable.integer int | the number that NCCL reads, for variables that are number
 variable.since text | first NCCL release that reads it; empty when not known
 variable.removed text | first NCCL release that no longer reads it; empty when none
 variable.selects texts | RDMA devices that NCCL_IB_HCA selects, or interfaces that NCCL_SOCKET_IFNAME selects
+variable.omits texts | RDMA devices next to a GPU that NCCL_IB_HCA leaves out
 variable.exact text | the same list with exact names, for those two
 variable.unknown_words texts | what NCCL 2.24 and newer does not know in NCCL_ALGO or NCCL_PROTO
 variable.forces_ll128 bool | NCCL_PROTO enables LL128 past NCCL's safety check
