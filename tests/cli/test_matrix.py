@@ -176,4 +176,4 @@ def test_a_cut_matrix_says_so_also_for_json(tmp_path: Path, capsys: pytest.Captu
     assert cli.main(["matrix", str(source), "--format", "json"]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["gpus"] == ["GPU0", "GPU1", "GPU2"]
-    assert "1 damaged cell, the first in line 3, row GPU1; the rows of GPU2 are missing" in told.err
+    assert "1 damaged cell, the first in line 3, column 14, row GPU1; the rows of GPU2 are missing" in told.err

@@ -374,7 +374,7 @@ def test_names_are_not_given_to_one_of_several_machines() -> None:
 
 def test_damage_makes_the_source_partial() -> None:
     source = snapshot(TWO.replace("GPU1\tNV2", "GPU1\tN?2")).sources[0]
-    assert (source.status, source.reason) == ("partial", "1 damaged cell, the first in line 3, row GPU1")
+    assert (source.status, source.reason) == ("partial", "1 damaged cell, the first in line 3, column 6, row GPU1")
 
 
 FOREIGN = "       GPU0  GPU1  GPU2  GPU3  Node Affinity\n" + "".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 
@@ -50,7 +51,7 @@ class Machine:
             path = tuple(nx.shortest_path(self.graph, f"gpu:{a}", f"gpu:{b}"))
             across = numa[switches[a]] != numa[switches[b]]
             name = "SYS" if across else "PIX" if switches[a] == switches[b] else "NODE"
-            self.pair(a, b, name, name, None, path, path)
+            self.pair(a, b, name, name, 0, path, path)
 
     def edge(self, a: str, b: str, kind: str, gbps: float | None, **more: object) -> None:
         self.graph.add_edge(a, b, kind=kind, gbps=gbps, origin="test", inferred=False, **more)
@@ -261,7 +262,7 @@ def test_no_plan_below_two_gpus() -> None:
 
 def test_pairs_that_nobody_knows_make_no_ring() -> None:
     machine = dual_socket(2)
-    machine.pair(0, 1, "SYS", "SYS", None, (), ())
+    machine.pair(0, 1, "SYS", "SYS", 0, (), ())
     found = machine.plan()
     assert found.rings == []
     assert found.total_gbps is None
@@ -279,3 +280,12 @@ def test_ten_gpus_on_pcie_are_not_called_proven() -> None:
 @pytest.mark.parametrize("transport", ["P2P", "SHM", "NET", None])
 def test_same_machine_same_plan(transport: str | None) -> None:
     assert dual_socket(8).plan(transport) == dual_socket(8).plan(transport)
+
+
+def test_a_pair_whose_nvlinks_nobody_counted_is_not_taken_for_pcie() -> None:
+    machine = dual_socket(4)
+    for (a, b), pair in machine.pairs.items():
+        machine.pairs[a, b] = dataclasses.replace(pair, nvlinks=None)
+    found = machine.plan()
+    assert found.rings == []
+    assert "not known which way their traffic runs" in found.notes[0]

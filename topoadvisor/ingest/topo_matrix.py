@@ -269,7 +269,8 @@ def _matrix_part(reading: Reading, file: str) -> Part:
     if first.damaged:
         cell = first.damaged[0]
         count = len(first.damaged)
-        notes.append(f"{count} damaged cell{'s' if count > 1 else ''}, the first in line {cell.line}, row {cell.row}")
+        where = f"line {cell.line}, column {cell.text_column}, row {cell.row}"
+        notes.append(f"{count} damaged cell{'s' if count > 1 else ''}, the first in {where}")
     missing = [name for name in first.gpus if name not in first.cells and len(first.gpus) > 1]
     if missing:
         notes.append(f"the rows of {', '.join(missing)} are missing: the text was cut")
