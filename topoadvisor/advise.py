@@ -30,7 +30,7 @@ from topoadvisor.plan import rings
 from topoadvisor.rules import engine, facts, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
-from topoadvisor.snapshot import Gpu, Snapshot
+from topoadvisor.snapshot import Assumption, Gpu, Snapshot
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
 
@@ -106,6 +106,7 @@ def best_rings(
     For the machine as the advice leaves it. Raises InputError for GPUs that are not there, and for the measured model
     without measurements.
     """
+    from topoadvisor.ingest import assume
     from topoadvisor.plan import link_model, optimal_rings
     from topoadvisor.plan.loads import network
     from topoadvisor.topology import nccl_view
@@ -122,7 +123,9 @@ def best_rings(
         return optimal_rings.solve(links, model, channels=channels)
     if model == "measured" and not any(run.kind == "peer-copy" for run in snapshot.measurements):
         raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
-    analysis = analyse(snapshot)
+    # How far NCCL uses P2P by itself depends on the GPUs of the job, so the job is these.
+    job = Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=",".join(str(present.index(index)) for index in chosen))
+    analysis = analyse(assume.apply(snapshot, [job]))
     transports = _transports(analysis.facts, _as_advised(analysis.facts, analysis.advice.settings))
     links = link_model.expected(analysis.topology, network(analysis.topology, transports), chosen)
     if model == "measured":
@@ -214,10 +217,14 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
     return msgspec.structs.replace(plan, notes=notes, optimal=optimal)
 
 
+def _selected(base: FactBase) -> set[str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES lists by index; none when it does not."""
+    return {f"gpu:{label.removeprefix('GPU')}" for label in _value(base, "visible.gpus") or ()}
+
+
 def _visible(base: FactBase, topology: Topology) -> tuple[str, ...]:
-    """The GPUs of a job: those that CUDA_VISIBLE_DEVICES lists by index, in index order; otherwise all."""
-    labels = _value(base, "visible.gpus") or ()
-    selected = {f"gpu:{label.removeprefix('GPU')}" for label in labels}
+    """The GPUs of a job in index order: those that are selected, otherwise all."""
+    selected = _selected(base)
     return tuple(gpu for gpu in topology.gpus if not selected or gpu in selected)
 
 
@@ -384,8 +391,8 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     if _value(base, "nvlink.refused_pairs"):
         return "No variable repairs NVLink without peer access."
     variables = _as_advised(base, settings)
-    job = {gpu for label in _value(base, "visible.gpus") or () if (gpu := f"gpu:{label.removeprefix('GPU')}")}
-    ways = Counter(way for pair, way in _transports(base, variables).items() if not job or set(pair) <= job)
+    job = _selected(base)
+    ways = Counter(way for pair, way in _transports(base, variables).items() if not job or job.issuperset(pair))
     kept = [f"{name}={value}" for name, value in variables.items() if value]
     gone = [name for name, value in _in_force(base).items() if value and not variables[name]]
     told = f"with {' and '.join(kept)} in force" if kept else "without being told"

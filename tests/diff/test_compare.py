@@ -127,7 +127,7 @@ def test_a_gpu_that_moved(make: Callable[[Snapshot], Snapshot]) -> None:
 
 def test_a_gpu_that_was_replaced() -> None:
     old = real_uuids(fixture("2x3090-bridge"))
-    fresh = "GPU-99999999-1111-4222-8333-444455556666"
+    fresh = str(real_uuids(fixture("8x4090")).gpus[7].uuid)
     found = compare(old, with_gpu(old, 1, uuid=fresh))
     assert told(only(found)) == ("gpu-replaced", "gpu:1", "uuid", old.gpus[1].uuid, fresh, "warning")
     assert found.notes == []

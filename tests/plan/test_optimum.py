@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topoadvisor import advise
+from topoadvisor import advise, files
 from topoadvisor.ingest import assume, detect
 from topoadvisor.plan import pricing
 from topoadvisor.plan.channels import equal_speed
@@ -243,3 +243,17 @@ def test_random_nvlink_graphs() -> None:
         assert document.total_gbps == pytest.approx(run["frac"], rel=1e-3)
         assert document.equal_speed is not None
         assert (document.equal_speed.total_gbps or 0) >= max(run["best_equal"], run["total"]) - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus", "staged"),
+    [("", None, True), ("0,3", None, True), ("", [0, 3], False), ("0,1,2", [0, 3], False)],
+)
+def test_how_far_p2p_reaches_depends_on_the_gpus_of_the_rings(
+    visible: str, gpus: list[int] | None, staged: bool
+) -> None:
+    """On AMD, NCCL uses P2P over any path between two GPUs, and only below a host bridge between more."""
+    read = detect.read(str(files.shipped("fixtures") / "4xa100-pcie"), stdin=io.BytesIO())
+    facts = ["pair.p2p.read=OK", "pair.p2p.write=OK", "cpu.vendor=AMD", f"env.CUDA_VISIBLE_DEVICES={visible}"]
+    document = advise.best_rings(assume.apply(read, assume.gather(facts, None)), gpus=gpus)
+    assert any("host memory" in note for note in document.notes) == staged

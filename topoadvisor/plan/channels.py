@@ -63,7 +63,7 @@ def equal_speed(
         for wanted in counts:
             orders_found = search.split(best.gbps, wanted)
             if orders_found is not None:
-                total, count, rings = best.gbps * (1 - SAME / 2), wanted, orders_found
+                count, rings = wanted, orders_found
                 break
     written = tuple(order for order in sorted(rings) for _ in range(rings[order]))
     each = min(1 / float(space.columns(np.array(written, dtype=np.int64)).sum(axis=0).max()), best.bound / count)
