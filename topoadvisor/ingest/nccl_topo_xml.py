@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from topoadvisor import pci
+from topoadvisor import cpu_lists, pci
 from topoadvisor.nccl import topo_xml
 from topoadvisor.nccl.topo_xml import Element, wrong
 from topoadvisor.snapshot import (
@@ -307,19 +307,4 @@ def _speed(text: str | None) -> float | None:
 
 def _cpu_list(mask: str | None) -> str | None:
     """`00000000,0000ffff` (32-bit words, highest first) → `0-15`; None when there is no mask, or an empty one."""
-    digits = (mask or "").replace(",", "")
-    if not re.fullmatch(r"[0-9a-fA-F]{1,4096}", digits):
-        return None
-    bits = int(digits, 16)
-    ranges: list[str] = []
-    first = 0
-    while bits >> first:
-        if not bits >> first & 1:
-            first += 1
-            continue
-        last = first
-        while bits >> (last + 1) & 1:
-            last += 1
-        ranges.append(f"{first}-{last}" if last > first else str(first))
-        first = last + 1
-    return ",".join(ranges) or None
+    return cpu_lists.spell(cpu_lists.parse_mask(mask or "") or ()) or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from topoadvisor import cpu_lists
 from topoadvisor.ingest.nccl_log_summary import Communicator, HostTopology, Interface, Plugin, Ring
 from topoadvisor.joblog.document import Log
 from topoadvisor.nccl.levels import NcclPath
@@ -172,13 +173,7 @@ def _rings(rings: Sequence[Ring], page: Page) -> None:
 
 def _channels(channels: Iterable[int]) -> str:
     """`channels 0-5, 12-17`."""
-    ranges: list[list[int]] = []
-    for channel in channels:
-        if ranges and channel == ranges[-1][1] + 1:
-            ranges[-1][1] = channel
-        else:
-            ranges.append([channel, channel])
-    return "channels " + ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    return "channels " + cpu_lists.spell(channels).replace(",", ", ")
 
 
 def _tuner(communicator: Communicator, page: Page) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from topoadvisor import pci
+from topoadvisor import cpu_lists, pci
 from topoadvisor.nccl import topo_xml
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.snapshot import Cpu, Gpu, Host, NumaNode, NvLink, PciDevice, Snapshot
@@ -21,10 +21,11 @@ _HIDDEN: Final = "fffffff:ff:ff.0"
 _TWO_LEVEL: Final = ("0xc010", "0xc030")
 """Broadcom's switches that may show themselves as two levels."""
 _LINK: Final = ("link_speed", "link_width")
+_MOST_CPUS: Final = 8192
+"""More than the largest kernel is built for; a longer mask is not written."""
 _GTS: Final = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 _ARCHITECTURES: Final = {"aarch64": "arm64", "ppc64le": "ppc64", "amd64": "x86_64"}
 _VENDORS: Final = {"Intel": "GenuineIntel", "AMD": "AuthenticAMD", "Zhaoxin": "CentaurHauls"}
-_CPU_LIST: Final = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 
 def cpu_element(numa: int | None, why: str, host: Host) -> Element:
@@ -58,15 +59,10 @@ def put_cpu(element: Element, cpu: Cpu | None) -> None:
 def _affinity(numa: int, nodes: Sequence[NumaNode]) -> dict[str, str]:
     """The mask of a NUMA node's CPUs as sysfs prints it: 32 bits a word, highest first."""
     text = next((node.cpus for node in nodes if node.id == numa), None)
-    if not text or not _CPU_LIST.fullmatch(text):
+    cpus = cpu_lists.parse(text or "")
+    if not cpus or max(cpus) >= _MOST_CPUS:
         return {}
-    bits = 0
-    for part in text.split(","):
-        low, _, last = part.partition("-")
-        high = int(last or low)
-        if int(low) > high or high >= 8192:
-            return {}
-        bits |= (1 << high + 1) - (1 << int(low))
+    bits = sum(1 << cpu for cpu in cpus)
     words = [f"{bits >> shift & 0xFFFFFFFF:08x}" for shift in range(0, bits.bit_length(), 32)]
     mask = ",".join(reversed(words))
     return {"affinity": mask} if topo_xml.writable(mask) else {}
