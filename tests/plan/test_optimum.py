@@ -17,7 +17,7 @@ from topoadvisor import advise, files
 from topoadvisor.ingest import assume, detect
 from topoadvisor.plan import pricing
 from topoadvisor.plan.channels import equal_speed
-from topoadvisor.plan.optimum import Problem, optimum
+from topoadvisor.plan.optimum import Problem, loads_of, optimum
 from topoadvisor.snapshot import Snapshot
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
@@ -257,3 +257,77 @@ def test_how_far_p2p_reaches_depends_on_the_gpus_of_the_rings(
     facts = ["pair.p2p.read=OK", "pair.p2p.write=OK", "cpu.vendor=AMD", f"env.CUDA_VISIBLE_DEVICES={visible}"]
     document = advise.best_rings(assume.apply(read, assume.gather(facts, None)), gpus=gpus)
     assert any("host memory" in note for note in document.notes) == staged
+
+
+@pytest.mark.parametrize(
+    ("count", "each"),
+    [(1, 50.0), (5, 25.0), (6, 25.0), (7, 50 / 3), (8, 50 / 3), (9, 12.5), (16, 25 / 3), (32, 50 / 11)],
+)
+def test_a_number_of_channels_gets_the_speed_that_the_links_divide_into(count: int, each: float) -> None:
+    """Each GPU of a DGX-1V has two links of 50 and two of 25 GB/s: 2⌊50/v⌋ + 2⌊25/v⌋ rings of v GB/s can leave it."""
+    read = detect.read(str(files.shipped("fixtures") / "dgx-1v"), stdin=io.BytesIO())
+    equal = advise.best_rings(read, channels=count).equal_speed
+    assert equal is not None
+    assert len(equal.channels) == count
+    assert equal.gbps_each == pytest.approx(each, rel=1e-5)
+
+
+def halves(n: int, across: float) -> Problem:
+    """Pairs of GPUs joined by a fast link; all else goes over a link of each GPU, and between halves over one."""
+    capacity = [20.0] * (2 * n) + [across, across]
+    loads: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for a, b in itertools.permutations(range(n), 2):
+        if a // 2 == b // 2:
+            loads[(a, b)] = [(len(capacity), 1.0)]
+            capacity.append(300.0)
+        else:
+            first, second = 2 * a // n, 2 * b // n
+            loads[(a, b)] = [(a, 1.0), (n + b, 1.0), *([(2 * n + first, 1.0)] if first != second else [])]
+    return Problem(n, loads, capacity)
+
+
+@pytest.mark.parametrize("n", [20, 32, 64])
+def test_above_the_exact_size_pairs_in_two_halves_are_solved(n: int) -> None:
+    best = optimum(halves(n, 30.0))
+    assert best is not None
+    assert (best.gbps, best.bound) == (pytest.approx(30.0, rel=1e-4), pytest.approx(30.0, rel=1e-4))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_above_the_exact_size_no_graph_is_a_fault_and_every_bound_holds(seed: int) -> None:
+    pick = random.Random(seed)
+    n = pick.randint(17, 40)
+    loads: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    capacity: list[float] = []
+    for hop in itertools.permutations(range(n), 2):
+        if pick.random() < 0.4:
+            loads[hop] = [(len(capacity), 1.0)]
+            capacity.append(pick.choice([12.0, 25.0, 50.0]))
+    best = optimum(Problem(n, loads, capacity))
+    assert best is not None
+    assert best.gbps <= best.bound * (1 + 1e-6)
+    for ring in best.rings:
+        assert sorted(ring.order) == list(range(n))
+    carried = loads_of(Problem(n, loads, capacity), best.rings)
+    assert all(gbps <= capacity[link] * (1 + 1e-6) for link, gbps in carried.items())
+
+
+def test_parts_without_a_way_between_them_are_named() -> None:
+    text = (
+        "\tGPU0\tGPU1\tGPU2\tGPU3\n"
+        "GPU0\t X \tNV4\tERR!\tERR!\n"
+        "GPU1\tNV4\t X \tERR!\tERR!\n"
+        "GPU2\tERR!\tERR!\t X \tNV4\n"
+        "GPU3\tERR!\tERR!\tNV4\t X \n"
+    )
+    document = advise.best_rings(detect.read("-", stdin=io.BytesIO(text.encode())))
+    assert document.channels == []
+    assert "between GPU0, GPU1 | GPU2, GPU3." in document.notes[0]
+
+
+def test_the_limit_of_a_ring_forbids_rings_of_a_part() -> None:
+    """Two groups with free hops inside: a ring crosses twice, which an assignment does not."""
+    costs = np.where(np.arange(20)[:, None] // 10 == np.arange(20)[None, :] // 10, 0.0, 1.0)
+    orders, least = pricing.cheapest(costs)
+    assert least == pytest.approx(2.0)
+    assert costs.ravel()[pricing.hops(orders[:1], 20)].sum() == pytest.approx(2.0)

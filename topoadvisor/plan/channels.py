@@ -65,6 +65,8 @@ def equal_speed(
             if orders_found is not None:
                 count, rings = wanted, orders_found
                 break
+        else:
+            rings = search.fastest(count, total / count, best.gbps / count) or rings
     written = tuple(order for order in sorted(rings) for _ in range(rings[order]))
     each = min(1 / float(space.columns(np.array(written, dtype=np.int64)).sum(axis=0).max()), best.bound / count)
     return Channels(written, each, optimal=each * count >= best.bound * (1 - SAME))
@@ -101,6 +103,26 @@ class _Search:
         self._whole = whole
         """Links on which every load is a whole number of units, so that a part of a unit of room is of no use."""
         self._programs = 0
+
+    def fastest(self, count: int, above: float, below: float) -> Counter[tuple[int, ...]] | None:
+        """`count` rings of the highest speed that was found between these, GB/s each; None when there is none.
+
+        A link is full when its share is 1, so the speeds worth trying are those at which whole numbers of loads fill
+        a link. More rings of a lower speed always fit where fewer of a higher one do.
+        """
+        speeds = 1 / np.outer(np.unique(self._unit[np.isfinite(self._unit)]), np.arange(1, 2 * count + 1)).ravel()
+        speeds = np.unique(np.round(speeds[(speeds > above * (1 + SAME)) & (speeds < below * (1 - SAME))], 9))
+        found = None
+        low, high = 0, len(speeds)
+        while low < high:
+            middle = (low + high) // 2
+            self._programs = 0
+            rings = self.split(float(speeds[middle]) * count, count)
+            if rings is None:
+                high = middle
+            else:
+                found, low = rings, middle + 1
+        return found
 
     def split(self, gbps: float, count: int) -> Counter[tuple[int, ...]] | None:
         """`count` rings of gbps / count each, or None when none were found."""

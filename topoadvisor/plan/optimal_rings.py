@@ -11,6 +11,7 @@ from topoadvisor.plan import Model
 from topoadvisor.plan import channels as equal
 from topoadvisor.plan.link_model import Link, LinkModel, finite
 from topoadvisor.plan.optimum import SAME, Optimum, Ring, Space, loads_of, optimum
+from topoadvisor.plan.pricing import EXACT
 
 SCHEMA = "topoadvisor.rings/1"
 
@@ -89,10 +90,8 @@ def solve(model: LinkModel, name: Model, *, channels: int | None = None) -> Docu
     split = _split(model, best, space, channels) if best else None
     known = best is not None and model.unknown is None
     if best is None:
-        notes.append(
-            "No ring: for too many pairs of GPUs it is not known which way their traffic runs, or nothing limits them."
-        )
-    if model.unknown:
+        notes.insert(0, _without_ring(model))
+    if best is not None and model.unknown:
         notes.append(f"The bandwidths are not known ({model.unknown}): the orders rest on the kinds of links alone.")
     if best is not None and not best.proven:
         notes.append(
@@ -112,6 +111,22 @@ def solve(model: LinkModel, name: Model, *, channels: int | None = None) -> Docu
         notes=notes,
         seconds=round(time.perf_counter() - start, 4),
     )
+
+
+def _without_ring(model: LinkModel) -> str:
+    import networkx as nx
+
+    hops: nx.DiGraph[int] = nx.DiGraph()
+    hops.add_nodes_from(range(len(model.gpus)))
+    hops.add_edges_from(model.loads)
+    parts = sorted(sorted(part) for part in nx.strongly_connected_components(hops))
+    if len(parts) > 1:
+        named = " | ".join(", ".join(f"GPU{model.gpus[node]}" for node in part) for part in parts)
+        return f"No ring: no way there and back is known between {named}. See `topoadvisor matrix` for each pair."
+    if len(model.loads) == len(model.gpus) * (len(model.gpus) - 1):
+        return "No ring: no bandwidth is known that would limit one."
+    found = "" if len(model.gpus) <= EXACT else " was found"
+    return f"No ring{found}: the pairs of GPUs whose way is known do not make one through all of them."
 
 
 def _split(model: LinkModel, best: Optimum, space: Space, channels: int | None) -> equal.Channels:
@@ -153,7 +168,9 @@ def _equal(model: LinkModel, split: equal.Channels, known: bool) -> EqualSpeed:
 def _binding(model: LinkModel, best: Optimum) -> list[Binding]:
     loads = loads_of(model.problem(), best.rings)
     return [
-        Binding(link, round(loads.get(link, 0.0), 6), round(price, 6), _in_words(model.links[link]))
+        Binding(
+            link, round(loads.get(link, 0.0), 6), round(price, 6), _in_words(model.links[link], loads.get(link, 0.0))
+        )
         for link, price in sorted(
             best.prices.items(), key=lambda entry: (-entry[1] * model.links[entry[0]].gbps, entry[0])
         )
@@ -170,5 +187,7 @@ _KINDS: dict[str, str] = {
 }
 
 
-def _in_words(link: Link) -> str:
-    return f"{_KINDS.get(link.kind, 'the link')} from {link.a} to {link.b} is full ({link.gbps:.4g} GB/s)"
+def _in_words(link: Link, load: float) -> str:
+    full = load >= link.gbps * (1 - SAME)
+    state = f"is full ({link.gbps:.4g} GB/s)" if full else f"carries {load:.4g} of {link.gbps:.4g} GB/s"
+    return f"{_KINDS.get(link.kind, 'the link')} from {link.a} to {link.b} {state}"

@@ -29,6 +29,9 @@ _STARTERS: Final = 40
 _AT_ONCE: Final = 60
 """Rings that a round of column generation brings in; more rounds cost more than a larger program."""
 _ROUNDS: Final = 400
+_WORK: Final = 40_000
+"""Above `pricing.EXACT` nodes a round costs about n², and after this much the bound that was found stands."""
+_LEAST_ROUNDS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -100,14 +103,14 @@ class Space:
             total += self.share[hops[:, position]]
         return total
 
-    def cheapest(self, prices: npt.NDArray[np.float64]) -> tuple[pricing.Orders, float]:
+    def cheapest(self, prices: npt.NDArray[np.float64], *, prove: bool = True) -> tuple[pricing.Orders, float]:
         """Rings that cost little at these prices (per share of a link), and what no ring can cost less than."""
         if self.n <= pricing.ENUMERATED:
             costs = self._columns @ prices
             chosen = np.argsort(costs, kind="stable")[:_AT_ONCE]
             return self.every[chosen], float(costs.min(initial=math.inf))
         costs = np.where(self.exists, self.share @ prices, np.inf).reshape(self.n, self.n)
-        return pricing.cheapest(costs)
+        return pricing.cheapest(costs, prove=prove)
 
     def starters(self) -> pricing.Orders:
         """A few rings that are fast alone, index order first where it exists."""
@@ -115,9 +118,8 @@ class Space:
             fast = np.argsort(self._columns.max(axis=1, initial=0.0), kind="stable")[:_STARTERS]
             return self.every[np.sort(fast)]
         first = np.arange(self.n).reshape(1, -1)
-        orders, _ = pricing.cheapest(
-            np.where(self.exists, self.share.max(axis=1, initial=0.0), np.inf).reshape(self.n, self.n)
-        )
+        costs = np.where(self.exists, self.share.max(axis=1, initial=0.0), np.inf).reshape(self.n, self.n)
+        orders, _ = pricing.cheapest(costs, prove=False)
         rings = np.vstack([first, orders]) if len(orders) else first
         return rings[self.exists[pricing.hops(rings, self.n)].all(axis=1)]
 
@@ -125,7 +127,8 @@ class Space:
 def optimum(problem: Problem, space: Space | None = None) -> Optimum | None:
     """The best set of rings; None when there is no ring, or nothing limits one.
 
-    Exact up to `pricing.EXACT` nodes; above that `bound` may be higher than what rings can reach.
+    Exact up to `pricing.EXACT` nodes. Above that `bound` may be higher than what rings can reach, and a ring may be
+    missed where few hops exist.
     """
     space = space or Space(problem)
     orders = space.starters()
@@ -135,19 +138,26 @@ def optimum(problem: Problem, space: Space | None = None) -> Optimum | None:
     if not columns.any(axis=1).all():
         return None
     unit = float(1 / columns.max(axis=1).min())
-    bound = math.inf
-    for _ in range(_ROUNDS):
+    # Equal prices for all links: a bound to begin with.
+    prices = np.ones(columns.shape[1])
+    _, least = space.cheapest(prices)
+    if least <= 0:
+        return None
+    prices = prices / least
+    bound = float(prices.sum())
+    rounds = _rounds(problem.n)
+    for done in range(1, rounds + 1):
         solution = maximise(columns * unit)
         reached = float(solution.values.sum() * unit)
-        more, least = space.cheapest(solution.prices * unit)
+        last = done == rounds
+        more, least = space.cheapest(solution.prices * unit, prove=last or problem.n <= pricing.EXACT)
+        new = _without(more, orders)
+        if not new and not last and problem.n > pricing.EXACT:
+            _, least = space.cheapest(solution.prices * unit)
         if least > 0 and solution.prices.sum() * unit / least < bound:
             bound = float(solution.prices.sum() * unit / least)
             prices = solution.prices * unit / least
-        if reached >= bound * (1 - SAME):
-            break
-        known = {tuple(order) for order in orders.tolist()}
-        new = [order for order in more.tolist() if tuple(order) not in known]
-        if not new:
+        if reached >= bound * (1 - SAME) or not new or last:
             break
         orders = np.vstack([orders, np.array(new)])
         columns = np.vstack([columns, space.columns(np.array(new))])
@@ -156,6 +166,15 @@ def optimum(problem: Problem, space: Space | None = None) -> Optimum | None:
         gbps = np.zeros(len(orders))
         gbps[alone] = 1 / columns[alone].max()
     return _written(problem, space, orders, columns, gbps, bound, prices)
+
+
+def _without(more: pricing.Orders, orders: pricing.Orders) -> list[list[int]]:
+    known = {tuple(order) for order in orders.tolist()}
+    return [order for order in more.tolist() if tuple(order) not in known]
+
+
+def _rounds(n: int) -> int:
+    return _ROUNDS if n <= pricing.EXACT else min(_ROUNDS, max(_LEAST_ROUNDS, _WORK // n**2))
 
 
 def _alone(orders: pricing.Orders, columns: npt.NDArray[np.float64], total: float) -> int | None:

@@ -63,7 +63,8 @@ def _channels(document: Document, page: Page) -> None:
         return
     each = "" if equal.gbps_each is None else f" × {equal.gbps_each:.4g} = {equal.total_gbps:.4g} GB/s"
     count = len(equal.channels)
-    page.heading(f"As channels of one speed: {count}{each}{', the most there can be' if equal.optimal else ''}")
+    proven = ", the most there can be" if equal.optimal else ", the best that was found" if each else ""
+    page.heading(f"As channels of one speed: {count}{each}{proven}")
     for order, alike in groupby(_order(channel) for channel in equal.channels):
         page.paragraph(order, first=f"  {len(list(alike)):>2} ×  ", rest=" " * 8)
 
