@@ -49,6 +49,13 @@ def test_a_value_and_what_becomes_of_it(capsys: pytest.CaptureFixture[str]) -> N
     assert "As if it were not set." in _say("NCCL_P2P_LEVEL=phb")
 
 
+def test_an_empty_value_is_told_as_nccl_takes_it() -> None:
+    assert "As if it were not set." in _say("NCCL_BUFFSIZE=")
+    assert "refuses to start" in _say("NCCL_COMM_ID=")
+    assert "NCCL works with: none" in _say("NCCL_DEBUG_SUBSYS=")
+    assert "UCX reads it, and not NCCL" in _say("UCX_TLS=")
+
+
 def test_json_carries_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(_run(capsys, "NCCL_NVLS_ENABLE=true", "fixture:dgx-h100", "--format", "json"))
     assert document["schema"] == lookup.SCHEMA

@@ -88,10 +88,22 @@ def test_long_digits_reach_no_limit(name: str) -> None:
         ("NCCL_PARAM_DUMP_ALL", "f", "0", None),
         ("NCCL_SOCKET_IFNAME", "e", None, "one character"),
         ("NCCL_SOCKET_IFNAME", "", None, None),
+        ("NCCL_BUFFSIZE", "", None, None),
+        ("NCCL_P2P_LEVEL", "", None, None),
+        ("NCCL_ALGO", "", None, None),
+        ("NCCL_DEBUG", "", None, None),
+        ("NCCL_LAUNCH_MODE", "", None, None),
+        ("NCCL_TUNER_PLUGIN", "", None, None),
+        ("NCCL_DEBUG_SUBSYS", "", "none", "list of nothing"),
+        ("NCCL_NET_MERGE_LEVEL", "", "LOC", "LOC"),
+        ("NCCL_NET_PLUGIN", "", "none", "no plugin"),
+        ("NCCL_HOSTID", "", "one identity", "one machine"),
+        ("NCCL_TOPO_FILE", "", "no file", "not looked for"),
+        ("NCCL_BUFFSIZE", "0x400000", "4194304", None),
         ("NCCL_SOCKET_IFNAME", "eth", "names that begin with eth", None),
         ("NCCL_SOCKET_IFNAME", "^docker,lo", "all but names that begin with docker, lo", None),
         ("NCCL_IB_HCA", "=mlx5_0:1", "exactly mlx5_0 port 1", None),
-        ("NCCL_IB_HCA", "mlx5_1", "names that begin with mlx5_1", "mlx5_10"),
+        ("NCCL_IB_HCA", "mlx5_1", "names that begin with mlx5_1", None),
         ("NCCL_IB_HCA", "=^mlx5_0", "exactly ^mlx5_0", "very first"),
         ("NCCL_IB_HCA", "mlx5_0,^mlx5_1", "names that begin with mlx5_0, ^mlx5_1", "letters"),
         ("NCCL_IB_HCA", "^", "all but every name", "excludes every"),
@@ -102,6 +114,44 @@ def test_readings_of_the_newest_release(name: str, text: str, becomes: str | Non
     assert found.becomes == becomes
     assert (word is None) == (not found.surprises)
     assert word is None or any(word in sentence for sentence in found.surprises)
+
+
+@pytest.mark.parametrize("name", ["NCCL_COMM_ID", "NCCL_NET", "NCCL_GRAPH_FILE"])
+def test_some_empty_texts_end_initialization(name: str) -> None:
+    assert _read(name, "").fatal
+
+
+def test_an_empty_list_of_plugins_was_no_list_once() -> None:
+    assert _read("NCCL_NET_PLUGIN", "", "2.26.2").becomes is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("NCCL_IB_HCA", "mlx5_1", "mlx5_10"),
+        ("NCCL_BUFFSIZE", "0x400000", "hexadecimal"),
+        ("NCCL_BUFFSIZE", "+5", "plus"),
+    ],
+)
+def test_what_is_as_usual_is_a_hint(name: str, text: str, words: str) -> None:
+    found = _read(name, text)
+    assert words in found.hints[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "outside"),
+    [
+        ("NCCL_IB_TIMEOUT", "1000", True),
+        ("NCCL_NVLS_ENABLE", "3", True),
+        ("NCCL_P2P_DISABLE", "2", True),
+        ("NCCL_NTHREADS", "32", True),
+        ("NCCL_NTHREADS", "256k", False),
+        ("NCCL_NVLS_ENABLE", "true", False),
+        ("NCCL_IB_TIMEOUT", "22", False),
+    ],
+)
+def test_numbers_beyond_what_makes_sense_are_told_apart(name: str, text: str, outside: bool) -> None:
+    assert _read(name, text).outside is outside
 
 
 @pytest.mark.parametrize(

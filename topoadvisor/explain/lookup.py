@@ -39,6 +39,10 @@ class Value(Struct, frozen=True, kw_only=True):
     """In NCCL's words; None = it counts as not set, or NCCL does not read it."""
     fatal: bool = False
     surprises: list[str] = []
+    hints: list[str] = []
+    """What is as usual and still worth knowing."""
+    read: bool = True
+    """Whether NCCL's parsers read it; otherwise its owner does, in a way of its own."""
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -215,7 +219,7 @@ def _state(info: SettingInfo, snapshot: Snapshot) -> State:
 def _value(info: SettingInfo, text: str, origin: str, line: int | None, version: str | None) -> Value:
     found = reading.read(info, text, version)
     if found is None:
-        return Value(text=text, origin=origin, line=line)
+        return Value(text=text, origin=origin, line=line, read=False)
     return Value(
         text=text,
         origin=origin,
@@ -223,6 +227,7 @@ def _value(info: SettingInfo, text: str, origin: str, line: int | None, version:
         becomes=found.becomes,
         fatal=found.fatal,
         surprises=list(found.surprises),
+        hints=list(found.hints),
     )
 
 

@@ -58,7 +58,7 @@ def _variable(info: SettingInfo, explanation: Explanation) -> Iterator[str]:
     yield f"{info.name}\n{fill(_headline(info))}"
     yield fill(info.what)
     if explanation.asked is not None:
-        yield section(f"With {info.name}={explanation.asked.text}", _value(explanation.asked))
+        yield section(f"With {info.name}={explanation.asked.text}", _value(explanation.asked, info.owner))
     if explanation.state is not None:
         yield section("Here", _state(info, explanation.state))
     yield section("Values", _values(info))
@@ -96,17 +96,19 @@ def _neighbour_life(info: SettingInfo) -> str:
     return f"read by {info.owner}{since}{f' before {info.removed}' if info.removed else ''}, not by NCCL"
 
 
-def _value(value: Value) -> Iterator[str]:
-    if value.fatal:
+def _value(value: Value, owner: str) -> Iterator[str]:
+    if not value.read:
+        yield fill(f"{owner} reads it, and not NCCL: what it makes of this text is not known here.", "  ")
+    elif value.fatal:
         result = f"NCCL reads {value.becomes} and dies of it" if value.becomes else "NCCL refuses to start"
         yield fill(f"{result}.", "  ")
     elif value.becomes is not None and (value.becomes != value.text or value.surprises):
         yield fill(f"NCCL works with: {value.becomes}", "  ")
-    elif value.becomes is None and value.surprises:
+    elif value.becomes is None:
         yield fill("As if it were not set.", "  ")
-    elif not value.surprises:
+    else:
         yield fill("Taken as it stands.", "  ")
-    for sentence in value.surprises:
+    for sentence in (*value.surprises, *value.hints):
         yield fill(f"{sentence}.", "    ", "  - ")
 
 
@@ -118,7 +120,7 @@ def _state(info: SettingInfo, state: State) -> Iterator[str]:
     if state.in_force is not None:
         yield fill(f"set to {state.in_force.text or 'an empty text'} by {_place(state.in_force)}", "    ", "  ")
         if own:
-            yield from _value(state.in_force)
+            yield from _value(state.in_force, info.owner)
     else:
         yield fill(f"not known whether it is set: {state.not_known}" if state.not_known else "not set", "  ")
     for value in state.overridden:

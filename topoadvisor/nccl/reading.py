@@ -19,6 +19,8 @@ _THREADS: Final = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
 _BUFFER: Final = "NCCL_BUFFSIZE"
 _LEAST_BUFFER: Final = 1024
 """Bytes below which the pieces of a ring, half a buffer in whole 512 bytes, are empty, and NCCL divides by 0."""
+_PLUGIN_LISTS: Final = {"NCCL_NET_PLUGIN": "2.27.3", "NCCL_GIN_PLUGIN": "2.29.7", "NCCL_RMA_PLUGIN": "2.30.7"}
+"""List of plugins → first release in which an empty one is a list, of no plugin; before it counted as not set."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ class Reading:
     """In NCCL's words; None = the text counts as not set, and the default stays."""
     surprises: tuple[str, ...] = ()
     """What the writer of the text may not expect, one sentence each."""
+    hints: tuple[str, ...] = ()
+    """What is as usual and still worth knowing, one sentence each."""
+    outside: bool = False
+    """NCCL reads the number that is written, and it is beyond what makes sense."""
     fatal: bool = False
     """Initialization fails, or the process dies."""
 
@@ -71,7 +77,7 @@ def read(info: SettingInfo, text: str, version: str | None = None) -> Reading | 
         case "cta-policy":
             return _words(words.cta_policy(text, version))
         case "list" | "path" | "text":
-            return _text(info, text)
+            return _text(info, text, version)
 
 
 def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
@@ -79,10 +85,12 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
     value = levels.parse_int(text)
     if value is None:
         return Reading(None, ("the number has more than 64 bits, and the default stays",) if text else ())
-    surprises = []
+    surprises: list[str] = []
+    hints: list[str] = []
     if text != str(value):
-        surprises.append(f"NCCL reads {value}: {_why(text)}")
-    becomes = str(value)
+        harmless, why = _why(text)
+        (hints if harmless else surprises).append(f"NCCL reads {value}: {why}")
+    becomes, misread = str(value), bool(surprises)
     if info.bits and not 0 <= value < 2 ** info.bits[-1] and not _stands_for_something(info, value, version):
         kept = value % 2 ** info.bits[0]
         field = kept % 2 ** info.bits[-1]
@@ -97,7 +105,13 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
         becomes = str(threads)
     elif (outside := _outside(info, value, version)) is not None:
         surprises.append(outside)
-    return Reading(becomes, tuple(surprises), fatal=info.name == _BUFFER and 0 <= value < _LEAST_BUFFER)
+    return Reading(
+        becomes,
+        tuple(surprises),
+        tuple(hints),
+        outside=bool(surprises) and not misread,
+        fatal=info.name == _BUFFER and 0 <= value < _LEAST_BUFFER,
+    )
 
 
 def _threads(info: SettingInfo, value: int) -> int:
@@ -108,19 +122,21 @@ def _threads(info: SettingInfo, value: int) -> int:
     return high if value % 32 else min(max(value, low), high)
 
 
-def _why(text: str) -> str:
+def _why(text: str) -> tuple[bool, str]:
+    """(whether it is what anybody means by such a text, why NCCL reads another number than the text shows)."""
     rest = text.strip()
     sign = rest[:1] in ("+", "-")
     digits = rest[1:] if sign else rest
     if digits[:1] not in tuple("0123456789"):
-        return "a text that does not begin with a number is 0"
+        return False, "a text that does not begin with a number is 0"
     if digits[:2].lower() == "0x":
-        return "0x means hexadecimal"
+        whole = all(digit in "0123456789abcdef" for digit in digits[2:].lower()) and len(digits) > 2
+        return whole, "0x means hexadecimal" if whole else "0x means hexadecimal, and what follows is dropped"
     if len(digits) > 1 and digits[0] == "0":
-        return "a leading 0 means octal"
+        return False, "a leading 0 means octal"
     if digits.isascii() and digits.isdigit():
-        return "blanks and a plus sign do not matter"
-    return "what follows the digits is dropped, units too"
+        return True, "blanks and a plus sign do not matter"
+    return False, "what follows the digits is dropped, units too"
 
 
 def _stands_for_something(info: SettingInfo, value: int, version: str | None) -> bool:
@@ -188,13 +204,16 @@ def _selection(info: SettingInfo, text: str, version: str | None) -> Reading:
     surprises = list(selection.surprises(text, version))
     if len(selection.parse(text, version).entries) > most:
         surprises.append(f"NCCL keeps {most} names and drops the rest")
+    hints = tuple(selection.hints(text, version))
     names = ", ".join(entry.name + (f" port {entry.port}" if entry.port >= 0 else "") for entry in found.entries)
     how = "exactly " if found.exact else "names that begin with "
     chosen = f"{how}{names}" if found.entries else "every name"
-    return Reading(f"all but {chosen}" if found.exclude else chosen, tuple(surprises))
+    return Reading(f"all but {chosen}" if found.exclude else chosen, tuple(surprises), hints)
 
 
-def _text(info: SettingInfo, text: str) -> Reading:
+def _text(info: SettingInfo, text: str, version: str | None) -> Reading:
+    if not text:
+        return _empty(info, version)
     surprises = []
     if text != text.strip():
         surprises.append("NCCL trims nothing: blanks around the value are part of it")
@@ -203,4 +222,35 @@ def _text(info: SettingInfo, text: str) -> Reading:
         surprises.append("NCCL removes no quotes: they are part of the value")
     if info.parser == "path" and bare[:1] in ("~", "$"):
         surprises.append("NCCL expands neither ~ nor variables")
-    return Reading(text or None, tuple(surprises))
+    return Reading(text, tuple(surprises))
+
+
+def _empty(info: SettingInfo, version: str | None) -> Reading:
+    """What an empty path, text or list is; most count as not set, and NCCL tests these only for being there.
+
+    `src/bootstrap.cc`, `src/misc/utils.cc`, `src/plugin/net.cc`, `src/graph/topo.cc`, `src/graph/search.cc`,
+    `src/misc/ibvsymbols.cc`, `src/sym_kernels.cc`, `src/ras/client_support.cc` of 2.30.7.
+    """
+    since = _PLUGIN_LISTS.get(info.name)
+    if since is not None:
+        a_list = version is None or versions.at_least(version, since)
+        return Reading("none", ("an empty list loads no plugin at all, as `none` does",)) if a_list else Reading(None)
+    match info.name:
+        case "NCCL_COMM_ID":
+            return Reading(None, ("an empty address is no address, and initialization fails",), fatal=True)
+        case "NCCL_NET":
+            return Reading(None, ("no network has an empty name, and initialization fails",), fatal=True)
+        case "NCCL_GRAPH_FILE":
+            return Reading(None, ("a file without a name cannot be opened, and initialization fails",), fatal=True)
+        case "NCCL_HOSTID":
+            return Reading("one identity", ("all hosts get the same identity, and NCCL takes them for one machine",))
+        case "NCCL_TOPO_FILE":
+            return Reading("no file", ("no file is read, and the usual one of a virtual machine is not looked for",))
+        case "NCCL_IBVERBS_LIB":
+            why = "the program itself is searched for the library, and RDMA is off unless it is linked in"
+            return Reading("the program itself", (why,))
+        case "NCCL_SYM_KERNEL":
+            return Reading("none", ("no kernel has an empty name, so no symmetric kernel is used",))
+        case "NCCL_RAS_ADDR":
+            return Reading("no address", ("an empty address is no address, and nobody can ask RAS",))
+    return Reading(None)

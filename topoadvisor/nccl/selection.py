@@ -94,10 +94,14 @@ def surprises(text: str, version: str | None = None) -> Iterator[str]:
         yield "NCCL trims nothing: the blanks are part of the name"
     if not found.entries:
         yield "no name is left, so it excludes every device" if found.exclude else "no name is left, so it selects all"
-    elif not found.exact:
-        digit = next((entry.name for entry in found.entries if entry.name[-1:].isdigit()), None)
-        if digit is not None:
-            yield f"names are prefixes: {digit} also means {digit}0 to {digit}9; a leading = makes them exact"
     behind = [item.count(":") for item in items]
     if max(behind) > 1 and version is not None and not versions.at_least(version, _RAILS_SINCE):
         yield f"rail and plane behind the port are read since {_RAILS_SINCE} only"
+
+
+def hints(text: str, version: str | None = None) -> Iterator[str]:
+    """What is as usual in such a text and still worth knowing."""
+    found = parse(text, version)
+    digit = next((entry.name for entry in found.entries if entry.name[-1:].isdigit()), None)
+    if digit is not None and not found.exact:
+        yield f"names are prefixes: {digit} also means {digit}0 to {digit}9; a leading = makes them exact"

@@ -122,6 +122,8 @@ def _bitset(text: str, known: tuple[str, ...], version: str | None, *, unset: st
     listed = set(known) if "ALL" in named else named & set(known)
     chosen = [name for name in known if (name in listed) != inverted]
     surprises = tuple(f"{_unknown(word)} and drops it" for word in wrong)
+    if not text:
+        surprises = ("an empty list is a list of nothing, and not the default",)
     return WordReading("ALL" if len(chosen) == len(known) else ",".join(chosen) or "none", surprises)
 
 
