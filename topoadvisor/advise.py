@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from topoadvisor import ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -23,20 +24,18 @@ from topoadvisor.advice import (
     SourceLine,
     UnknownVerdict,
 )
-from topoadvisor.errors import InputError
-from topoadvisor.nccl import defaults, model, versions
-from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
+from topoadvisor.nccl import defaults, versions
+from topoadvisor.nccl.levels import user_p2p_level
 from topoadvisor.plan import rings
 from topoadvisor.rules import engine, facts, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
-from topoadvisor.snapshot import Assumption, Gpu, Snapshot
+from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
 
 if TYPE_CHECKING:
-    from topoadvisor.plan import Model
-    from topoadvisor.plan.optimal_rings import Document
+    pass
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
 """What board makers leave in the firmware where a product name belongs."""
@@ -98,41 +97,6 @@ def _since(advice: Advice, baseline: Snapshot, snapshot: Snapshot, topology: Top
     )
 
 
-def best_rings(
-    snapshot: Snapshot, *, model: Model = "expected", gpus: Sequence[int] | None = None, channels: int | None = None
-) -> Document:
-    """The best set of rings over these GPU indexes (all when left out), with the proof.
-
-    For the machine as the advice leaves it. Raises InputError for GPUs that are not there, and for the measured model
-    without measurements.
-    """
-    from topoadvisor.ingest import assume
-    from topoadvisor.plan import link_model, optimal_rings
-    from topoadvisor.plan.loads import network
-    from topoadvisor.topology import nccl_view
-
-    present = [gpu.index for gpu in snapshot.gpus]
-    here = f"The GPUs here are {', '.join(map(str, present)) or 'none'}."
-    if gpus is not None and (missing := [index for index in gpus if index not in present]):
-        raise InputError(f"there is no GPU {missing[0]} here", hint=here)
-    chosen = present if gpus is None else list(gpus)
-    if len(set(chosen)) != len(chosen) or len(chosen) < 2:
-        raise InputError("a ring takes two different GPUs or more", hint=here)
-    if model == "nccl":
-        links = link_model.nccl(nccl_view.of(snapshot, gpus))
-        return optimal_rings.solve(links, model, channels=channels)
-    if model == "measured" and not any(run.kind == "peer-copy" for run in snapshot.measurements):
-        raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
-    # How far NCCL uses P2P by itself depends on the GPUs of the job, so the job is these.
-    job = Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=",".join(str(present.index(index)) for index in chosen))
-    analysis = analyse(assume.apply(snapshot, [job]))
-    transports = _transports(analysis.facts, _as_advised(analysis.facts, analysis.advice.settings))
-    links = link_model.expected(analysis.topology, network(analysis.topology, transports), chosen)
-    if model == "measured":
-        links = link_model.measured(links, snapshot.measurements)
-    return optimal_rings.solve(links, model, channels=channels)
-
-
 def advise(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Advice:
     """The advice of `analyse` alone."""
     return analyse(snapshot, rule_directories=rule_directories, preview=preview).advice
@@ -170,27 +134,12 @@ def _sides(values: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{source} says {value}" for source, value in values)
 
 
-_ROUTING = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
-"""Variables that decide which way traffic between two GPUs takes."""
-
-
-def _in_force(base: FactBase) -> dict[str, str]:
-    """The routing variables as they are; those that were not read count as unset."""
-    return {name: _value(base, f"env.{name}") or "" for name in _ROUTING}
-
-
-def _as_advised(base: FactBase, settings: Iterable[AdvisedSetting]) -> dict[str, str]:
-    """The routing variables as they will be once the advice is followed."""
-    changes = {setting.name: setting.value or "" for setting in settings if setting.name in _ROUTING}
-    return {**_in_force(base), **changes}
-
-
 def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]) -> Plan | None:
     """The rings of the machine as it should be, not as a leftover variable makes it."""
     if _value(base, "gpus.mig") or _value(base, "nvlink.refused_pairs"):
         return None
-    advised, present = _as_advised(base, settings), _in_force(base)
-    transports = _transports(base, advised)
+    advised, present = ways.as_advised(base, settings), ways.in_force(base)
+    transports = ways.transports(base, advised)
     visible = _visible(base, topology)
     plan = rings.plan(replace(topology, gpus=visible), transports)
     if plan is None:
@@ -201,10 +150,10 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
             f"These rings are over the {len(visible)} GPUs that CUDA_VISIBLE_DEVICES selects; `topoadvisor rings` "
             "takes all, or those of --gpus."
         )
-    if transports != _transports(base, present):
+    if transports != ways.transports(base, present):
         changed = " and ".join(
             f"{name}={advised[name]}" if advised[name] else f"{name} unset"
-            for name in _ROUTING
+            for name in ways.ROUTING
             if advised[name] != present[name]
         )
         notes.append(f"This is the machine with {changed}, as advised; as it stands, NCCL does not run these rings.")
@@ -233,25 +182,6 @@ def _widths_unread(snapshot: Snapshot) -> bool:
     wide = {device.address for device in snapshot.pci or () if device.link_width}
     wide |= {gpu.address for gpu in snapshot.gpus if gpu.pcie is not None and gpu.pcie.current_width and gpu.address}
     return snapshot.origin in ("matrix", "text") and any(gpu.address not in wide for gpu in snapshot.gpus)
-
-
-def _transports(base: FactBase, variables: Mapping[str, str]) -> dict[tuple[str, str], str | None]:
-    """GPU pair → the transport that NCCL would use with these variables; None where that is not known."""
-    version = _value(base, "nccl.version")
-    user = user_p2p_level(variables["NCCL_P2P_DISABLE"] or None, variables["NCCL_P2P_LEVEL"] or None, version).level
-    default = _value(base, "nccl.default_p2p_level")
-    level = user if user is not None else NcclPath[default] if default else None
-    chosen: dict[tuple[str, str], str | None] = {}
-    for subject in base.subjects["pair"]:
-        a, b = subject.id.split("-")
-        path, granted = (subject.facts[name] for name in ("pair.nccl_path", "pair.p2p.ok"))
-        chosen[(a, b)] = model.transport(
-            path=NcclPath[path.value] if isinstance(path, Known) else None,
-            p2p_ok=granted.value if isinstance(granted, Known) else None,
-            level=level,
-            shm_disabled=parse_int(variables["NCCL_SHM_DISABLE"]) == 1,
-        ).kind
-    return chosen
 
 
 def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
@@ -390,11 +320,11 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         return "No variable gives MIG slices a way to each other."
     if _value(base, "nvlink.refused_pairs"):
         return "No variable repairs NVLink without peer access."
-    variables = _as_advised(base, settings)
+    variables = ways.as_advised(base, settings)
     job = _selected(base)
-    ways = Counter(way for pair, way in _transports(base, variables).items() if not job or job.issuperset(pair))
+    counted = Counter(way for pair, way in ways.transports(base, variables).items() if not job or job.issuperset(pair))
     kept = [f"{name}={value}" for name, value in variables.items() if value]
-    gone = [name for name, value in _in_force(base).items() if value and not variables[name]]
+    gone = [name for name, value in ways.in_force(base).items() if value and not variables[name]]
     told = f"with {' and '.join(kept)} in force" if kept else "without being told"
     if gone:
         told = f"once {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} unset"
@@ -402,9 +332,12 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         reason = f"Every pair of GPUs has NVLink, and {nccl} uses it {told}."
     elif _value(base, "p2p.none_ok"):
         reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself."
-    elif None not in ways and ways:
+    elif None not in counted and counted:
         direct = "NVLink or P2P" if _value(base, "nvlink.any") else "P2P"
-        parts = [f"{direct} on {_pairs(ways['P2P'])}" if ways["P2P"] else "", _staged(ways["SHM"], bool(ways["P2P"]))]
+        parts = [
+            f"{direct} on {_pairs(counted['P2P'])}" if counted["P2P"] else "",
+            _staged(counted["SHM"], bool(counted["P2P"])),
+        ]
         reason = f"{nccl} uses {' and '.join(filter(None, parts))} here {told}."
     else:
         return "Nothing that was read asks for a variable, but not everything was read."

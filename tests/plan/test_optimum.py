@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topoadvisor import advise, files
+from topoadvisor import files, planning
 from topoadvisor.ingest import assume, detect
 from topoadvisor.plan import pricing
 from topoadvisor.plan.channels import equal_speed
@@ -199,7 +199,7 @@ def test_rings_of_a_dump_are_those_of_nccls_link_model() -> None:
         facts = assume.gather(["nccl.version=2.30.7", f"pair.p2p.read={granted}"], None)
         snapshot = assume.apply(detect.read(str(path), stdin=io.BytesIO()), facts)
         _, _, subset = name.partition("@")
-        document = advise.best_rings(snapshot, model="nccl", gpus=[int(index) for index in subset] or None)
+        document = planning.best_rings(snapshot, model="nccl", gpus=[int(index) for index in subset] or None)
         n = len(model["ranks"])
         pairs = itertools.permutations(range(n), 2)
         loads = {(a, b): [tuple(load) for load in model["paths"][a][b]] for a, b in pairs if model["paths"][a][b]}
@@ -239,7 +239,7 @@ def graph_of(n: int, nvlinks: dict[str, int]) -> Snapshot:
 def test_random_nvlink_graphs() -> None:
     runs = json.loads((CORPUS / "nccl_reference.json").read_text())["random_nvlink_study"]["runs"]
     for run in runs:
-        document = advise.best_rings(graph_of(run["n"], run["links"]), model="nccl")
+        document = planning.best_rings(graph_of(run["n"], run["links"]), model="nccl")
         assert document.total_gbps == pytest.approx(run["frac"], rel=1e-3)
         assert document.equal_speed is not None
         assert (document.equal_speed.total_gbps or 0) >= max(run["best_equal"], run["total"]) - 1e-6
@@ -255,7 +255,7 @@ def test_how_far_p2p_reaches_depends_on_the_gpus_of_the_rings(
     """On AMD, NCCL uses P2P over any path between two GPUs, and only below a host bridge between more."""
     read = detect.read(str(files.shipped("fixtures") / "4xa100-pcie"), stdin=io.BytesIO())
     facts = ["pair.p2p.read=OK", "pair.p2p.write=OK", "cpu.vendor=AMD", f"env.CUDA_VISIBLE_DEVICES={visible}"]
-    document = advise.best_rings(assume.apply(read, assume.gather(facts, None)), gpus=gpus)
+    document = planning.best_rings(assume.apply(read, assume.gather(facts, None)), gpus=gpus)
     assert any("host memory" in note for note in document.notes) == staged
 
 
@@ -266,7 +266,7 @@ def test_how_far_p2p_reaches_depends_on_the_gpus_of_the_rings(
 def test_a_number_of_channels_gets_the_speed_that_the_links_divide_into(count: int, each: float) -> None:
     """Each GPU of a DGX-1V has two links of 50 and two of 25 GB/s: 2⌊50/v⌋ + 2⌊25/v⌋ rings of v GB/s can leave it."""
     read = detect.read(str(files.shipped("fixtures") / "dgx-1v"), stdin=io.BytesIO())
-    equal = advise.best_rings(read, channels=count).equal_speed
+    equal = planning.best_rings(read, channels=count).equal_speed
     assert equal is not None
     assert len(equal.channels) == count
     assert equal.gbps_each == pytest.approx(each, rel=1e-5)
@@ -320,7 +320,7 @@ def test_parts_without_a_way_between_them_are_named() -> None:
         "GPU2\tERR!\tERR!\t X \tNV4\n"
         "GPU3\tERR!\tERR!\tNV4\t X \n"
     )
-    document = advise.best_rings(detect.read("-", stdin=io.BytesIO(text.encode())))
+    document = planning.best_rings(detect.read("-", stdin=io.BytesIO(text.encode())))
     assert document.channels == []
     assert "between GPU0, GPU1 | GPU2, GPU3." in document.notes[0]
 

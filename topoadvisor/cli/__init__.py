@@ -87,6 +87,7 @@ def _register() -> None:
         hardware,
         log,
         matrix,
+        pick,
         render,
         rings,
         rules,
@@ -98,6 +99,7 @@ def _register() -> None:
     app.command("matrix")(matrix.matrix)
     app.command("render")(render.render)
     app.command("rings")(rings.rings)
+    app.command("pick")(pick.pick)
     app.add_typer(emit.app, name="emit")
     app.command("verify")(verify.verify)
     app.command("capture")(capture.capture)

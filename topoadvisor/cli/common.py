@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.plan import Model
 
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Snapshot
@@ -105,6 +107,10 @@ _UNSAFE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x
 GpusOption = Annotated[
     str | None, typer.Option("--gpus", metavar="0,1,4", help="Only these GPUs, all otherwise.", show_default=False)
 ]
+ModelOption = Annotated[
+    Model,
+    typer.Option("--model", help="Bandwidths on paper, as measured by `verify --save`, or as NCCL counts them."),
+]
 TextOrJson = Literal["text", "json"]
 FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
 
@@ -128,14 +134,14 @@ def printable(text: str) -> str:
     return _UNSAFE.sub("?", text)
 
 
-def gpu_indexes(text: str | None) -> list[int] | None:
-    """What --gpus lists. Raises InputError for anything but numbers and commas."""
+def gpu_indexes(text: str | None, option: str = "--gpus") -> list[int] | None:
+    """What an option lists. Raises InputError for anything but numbers and commas."""
     if text is None:
         return None
     if not re.fullmatch(r"\s*[0-9]{1,4}\s*(,\s*[0-9]{1,4}\s*)*", text):
         from topoadvisor.errors import InputError
 
-        raise InputError(f"--gpus {text[:40]!r} is no list of GPU indexes", hint="Write it as 0,1,4,5.")
+        raise InputError(f"{option} {text[:40]!r} is no list of GPU indexes", hint="Write it as 0,1,4,5.")
     return [int(index) for index in text.split(",")]
 
 
@@ -159,6 +165,14 @@ def load_snapshot(
 
         snapshot = assuming.apply(snapshot, assuming.gather(assume or [], assume_file))
     return snapshot
+
+
+_WIDEST = 120
+
+
+def page_width() -> int:
+    """Columns of a screen of sentences: those of the terminal, but no more than can be read."""
+    return min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
 
 
 def use_color() -> bool:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text, load_snapshot, use_color
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, load_snapshot, page_width, use_color
 
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Snapshot
-
-_WIDEST = 120
 
 
 def diff(
@@ -48,9 +45,8 @@ def diff(
     else:
         from topoadvisor.render import changes_text
 
-        width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
         names = (_named(before, old), _named(after or "this machine", new))
-        emit_text(changes_text.render(found, *names, width=width, color=use_color()))
+        emit_text(changes_text.render(found, *names, width=page_width(), color=use_color()))
     if not found.same:
         raise typer.Exit(1)
 

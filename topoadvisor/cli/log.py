@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text, load_snapshot, use_color
-
-_WIDEST = 120
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, load_snapshot, page_width, use_color
 
 
 def log(
@@ -60,8 +57,7 @@ def log(
     else:
         from topoadvisor.render import log_text
 
-        width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
-        emit_text(log_text.render(found, width=width, color=use_color()))
+        emit_text(log_text.render(found, width=page_width(), color=use_color()))
     failing = {"error": ["error"], "warning": ["error", "warning"], "never": []}[fail_on]
     if any(finding.severity in failing for finding in found.findings):
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Annotated
 
 import typer
@@ -12,26 +11,22 @@ from topoadvisor.cli.common import (
     AssumeOption,
     FormatOption,
     GpusOption,
+    ModelOption,
     SourceArgument,
     emit_json,
     emit_text,
     gpu_indexes,
     load_snapshot,
     need_numpy,
+    page_width,
     use_color,
 )
-from topoadvisor.plan import Model
-
-_WIDEST = 120
 
 
 def rings(
     sources: SourceArgument = None,
     gpus: GpusOption = None,
-    model: Annotated[
-        Model,
-        typer.Option("--model", help="Bandwidths on paper, as measured by `verify --save`, or as NCCL counts them."),
-    ] = "expected",
+    model: ModelOption = "expected",
     channels: Annotated[
         int | None,
         typer.Option(
@@ -48,10 +43,10 @@ def rings(
     carries no more than it can. Says which links hold the total down, and gives the best rings of one speed, which is
     what NCCL's channels are.
     """
-    from topoadvisor import advise
-
     need_numpy()
-    document = advise.best_rings(
+    from topoadvisor import planning
+
+    document = planning.best_rings(
         load_snapshot(sources, assume, assume_file), model=model, gpus=gpu_indexes(gpus), channels=channels
     )
     if format == "json":
@@ -59,5 +54,4 @@ def rings(
         return
     from topoadvisor.render import rings_text
 
-    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
-    emit_text(rings_text.render(document, width=width, color=use_color()))
+    emit_text(rings_text.render(document, width=page_width(), color=use_color()))

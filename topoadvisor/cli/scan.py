@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Annotated, Literal
 
 import typer
@@ -16,10 +15,9 @@ from topoadvisor.cli.common import (
     emit_json,
     emit_text,
     load_snapshot,
+    page_width,
     use_color,
 )
-
-_WIDEST = 120
 
 
 def scan(
@@ -77,8 +75,9 @@ def scan(
         from topoadvisor.topology import matrix
 
         tables = matrix.of(snapshot, analysis.topology)
-        width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
-        emit_text(scan_text.render(analysis.advice, tables[0] if tables else None, width=width, color=use_color()))
+        emit_text(
+            scan_text.render(analysis.advice, tables[0] if tables else None, width=page_width(), color=use_color())
+        )
     failing = {"error": ["error"], "warning": ["error", "warning"], "never": []}[fail_on]
     found = [finding.severity for finding in analysis.advice.findings]
     found += [change.severity for change in analysis.advice.changes or []]

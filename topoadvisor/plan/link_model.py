@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from typing import Final
 
-from topoadvisor.nccl import rates
+from topoadvisor.nccl import rates, system
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Kind, Node
 from topoadvisor.plan.loads import NVSWITCHES, Network
@@ -44,6 +44,8 @@ class LinkModel:
     notes: tuple[str, ...] = ()
     certain: bool = True
     """Nothing in it was assumed that could make the total lower."""
+    staged: bool = False
+    """Some hops go through host memory, as peer-to-peer is not used."""
 
     def problem(self) -> Problem:
         return Problem(len(self.gpus), self.loads, [link.gbps for link in self.links])
@@ -71,7 +73,8 @@ def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkMod
     assumed = sorted({words for link, words in net.assumed.items() if link in number})
     notes = [f"Bandwidth not known, not counted: {', '.join(unread)}."] if unread else []
     notes += [f"Bandwidth not known for some links, taken as {words}." for words in assumed]
-    if any(route.transport == "staged" for route in routes.values()):
+    staged = any(route.transport == "staged" for route in routes.values())
+    if staged:
         notes.append("Staged hops also pass through host memory, whose own speed is not in this model.")
     if any(route.transport == "unread" for route in routes.values()):
         notes.append("For some pairs it was not read whether peer-to-peer works; they are taken to use it.")
@@ -85,6 +88,7 @@ def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkMod
         unknown=None if net.guessed.isdisjoint(used) else "GPU model or PCIe link not read",
         notes=tuple(notes),
         certain=not unread and all(route.transport != "unread" for route in routes.values()),
+        staged=staged,
     )
 
 
@@ -132,14 +136,15 @@ def nccl(view: View) -> LinkModel:
     unknown, missing = None, []
     for a, b in permutations(range(len(view.gpus)), 2):
         reach = view.pairs[view.gpus[a], view.gpus[b]]
-        if not reach.nodes:
+        steps = [(start, end, _link(start, end)) for start, end in pairwise(reach.nodes)]
+        if not steps or any(link is None for _, _, link in steps):
             missing.append(f"{view.gpus[a]} to {view.gpus[b]}")
             continue
         unknown = unknown or reach.unknown
         intel = reach.kind is NcclPath.PHB and any(_intel(node) for node in reach.nodes)
         hop: dict[int, float] = {}
-        for start, end in pairwise(reach.nodes):
-            link = next(link for link in start.links if link.to is end)
+        for start, end, link in steps:
+            assert link is not None
             place = number.setdefault((id(start), id(end)), len(number))
             if place == len(links):
                 links.append(Link(start.label, end.label, _KINDS.get(link.kind, "link"), link.gbps))
@@ -158,6 +163,10 @@ def nccl(view: View) -> LinkModel:
         notes=(*notes, *(f"Inferred: {why}." for why in inferred)),
         certain=not inferred,
     )
+
+
+def _link(start: Node, end: Node) -> system.Link | None:
+    return next((link for link in start.links if link.to is end), None)
 
 
 def _intel(node: Node) -> bool:

@@ -64,7 +64,7 @@ def network(topology: Topology, transports: Mapping[tuple[str, str], str | None]
     A pair joined by NVLink uses it unless its transport is SHM or NET. A staged hop goes up to the memory of the
     source's NUMA node, from there to the destination's NUMA node, and down: also between two GPUs of one switch.
     """
-    to_host = {gpu: _nearest_host(topology, gpu) for gpu in topology.gpus}
+    to_host = {gpu: nearest_host(topology, gpu) for gpu in topology.gpus}
     routes: dict[tuple[int, int], Route] = {}
     for i, a in enumerate(topology.gpus):
         for j, b in enumerate(topology.gpus):
@@ -142,7 +142,7 @@ def _routed(topology: Topology, transport: Transport, path: tuple[str, ...]) -> 
     return Route(transport, path, links, crossings)
 
 
-def _nearest_host(topology: Topology, gpu: str) -> tuple[str, ...]:
+def nearest_host(topology: Topology, gpu: str) -> tuple[str, ...]:
     """The way from a GPU to its NUMA node, else socket, else root complex; empty when it has none."""
     for kind in _HOST:
         ends = {node for node, attributes in topology.graph.nodes.items() if attributes.get("kind") == kind}

@@ -106,7 +106,7 @@ def solve(model: LinkModel, name: Model, *, channels: int | None = None) -> Docu
         total_gbps=round(best.gbps, 6) if best and known else None,
         bound_gbps=round(best.bound, 6) if best and known else None,
         optimal=bool(best and best.proven and known and model.certain),
-        binding=_binding(model, best) if best and known else [],
+        binding=binding(model, best) if best and known else [],
         equal_speed=_equal(model, split, known) if split else None,
         notes=notes,
         seconds=round(time.perf_counter() - start, 4),
@@ -165,7 +165,7 @@ def _equal(model: LinkModel, split: equal.Channels, known: bool) -> EqualSpeed:
     )
 
 
-def _binding(model: LinkModel, best: Optimum) -> list[Binding]:
+def binding(model: LinkModel, best: Optimum) -> list[Binding]:
     loads = loads_of(model.problem(), best.rings)
     return [
         Binding(

@@ -7,7 +7,7 @@ from itertools import groupby
 from topoadvisor.plan.optimal_rings import Channel, Document
 from topoadvisor.render.page import Page
 
-_MODELS = {
+MODELS = {
     "expected": "payload bandwidths on paper",
     "measured": "measured copies where there are any, else paper",
     "nccl": "NCCL's own constants and paths",
@@ -19,7 +19,7 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     """The whole screen as text, ending in a newline."""
     page = Page(width, color)
     gpus = ", ".join(f"GPU{index}" for index in document.gpus)
-    page.paragraph(f"Best rings over {gpus}, by {_MODELS[document.model]}", rest="  ", code="1")
+    page.paragraph(f"Best rings over {gpus}, by {MODELS[document.model]}", rest="  ", code="1")
     if document.channels:
         _rings(document, page)
         _proof(document, page)

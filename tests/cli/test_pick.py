@@ -1,0 +1,52 @@
+"""`topoadvisor pick`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from topoadvisor.cli import main
+
+
+def test_the_screen_says_what_to_export_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pick", "4", "fixture:8x4090", "--compare", "0,1,2,4"]) == 0
+    shown = capsys.readouterr().out
+    assert "export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1,4,5" in shown
+    assert "CUDA numbers GPUs fastest first unless" in shown
+    assert "The set 0, 1, 2, 4 carries 9.602 of 14.4 GB/s, 33% less" in shown
+    assert "keeps 50% of that at least" in shown
+
+
+def test_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pick", "2", "fixture:dgx-1v", "--busy", "3,5", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "topoadvisor.pick/1"
+    assert found["gpus"] == [0, 1, 2, 4, 6, 7]
+    assert found["busy"] == [3, 5]
+    assert found["best"]["gbps"] == 50.0
+
+
+def test_bandwidths_that_nobody_knows_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pick", "4", "fixture:paste-8xa100", "--compare", "0,1,2,4"]) == 0
+    shown = capsys.readouterr().out
+    assert "GB/s" not in shown
+    assert "The bandwidths are not known" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["9"], "9 GPUs are asked for and 8 are free"),
+        (["7", "--busy", "0,1"], "7 GPUs are asked for and 6 are free (2 of 8 are busy)"),
+        (["4", "--compare", "0,1"], "has 2 different GPUs, not 4"),
+        (["2", "--compare", "0,0"], "has 1 different GPUs, not 2"),
+        (["2", "--busy", "12"], "there is no GPU 12 here"),
+        (["2", "--busy", "x"], "--busy 'x' is no list of GPU indexes"),
+        (["2", "--model", "measured"], "holds no measurements"),
+        (["0"], "is not in the range x>=1"),
+    ],
+)
+def test_what_cannot_be_asked(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pick", arguments[0], "fixture:8x4090", *arguments[1:]]) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""Which way the traffic between two GPUs takes: by the variables in force, and by those that are advised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from topoadvisor.advice import AdvisedSetting
+from topoadvisor.nccl import model
+from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
+from topoadvisor.rules.facts import FactBase, Known
+
+ROUTING = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
+"""Variables that decide which way traffic between two GPUs takes."""
+
+
+def in_force(base: FactBase) -> dict[str, str]:
+    """The routing variables as they are; those that were not read count as unset."""
+    return {name: _value(base, f"env.{name}") or "" for name in ROUTING}
+
+
+def as_advised(base: FactBase, settings: Iterable[AdvisedSetting]) -> dict[str, str]:
+    """The routing variables as they will be once the advice is followed."""
+    changes = {setting.name: setting.value or "" for setting in settings if setting.name in ROUTING}
+    return {**in_force(base), **changes}
+
+
+def transports(base: FactBase, variables: Mapping[str, str]) -> dict[tuple[str, str], str | None]:
+    """GPU pair → the transport that NCCL would use with these variables; None where that is not known."""
+    version = _value(base, "nccl.version")
+    user = user_p2p_level(variables["NCCL_P2P_DISABLE"] or None, variables["NCCL_P2P_LEVEL"] or None, version).level
+    default = _value(base, "nccl.default_p2p_level")
+    level = user if user is not None else NcclPath[default] if default else None
+    chosen: dict[tuple[str, str], str | None] = {}
+    for subject in base.subjects["pair"]:
+        a, b = subject.id.split("-")
+        path, granted = (subject.facts[name] for name in ("pair.nccl_path", "pair.p2p.ok"))
+        chosen[(a, b)] = model.transport(
+            path=NcclPath[path.value] if isinstance(path, Known) else None,
+            p2p_ok=granted.value if isinstance(granted, Known) else None,
+            level=level,
+            shm_disabled=parse_int(variables["NCCL_SHM_DISABLE"]) == 1,
+        ).kind
+    return chosen
+
+
+def _value(base: FactBase, name: str) -> Any:
+    fact = base.fact(name)
+    return fact.value if isinstance(fact, Known) else None
