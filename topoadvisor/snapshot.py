@@ -343,11 +343,16 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """One number measured on the live machine."""
 
     kind: str
-    """`peer-copy`, `peer-copy-both`, …"""
+    """`peer-copy`, `peer-copy-both`, `host-copy`, …; `verify/selection.py` names those of copies."""
     subject: str
-    """`gpu:0>gpu:1`; for both directions at once `gpu:0<>gpu:1`."""
+    """`gpu:0>gpu:1`; for both directions at once `gpu:0<>gpu:1`; `host>gpu:0`; a ring `gpu:0>gpu:1>gpu:2>gpu:0`;
+    all pairs of a switch `gpu:0,gpu:1,gpu:2`."""
     gbps: float | None = None
-    """Median GB/s; for both directions the sum."""
+    """Median GB/s; for several flows at once the sum."""
+    slowest_gbps: float | None = None
+    """Of several flows at once the slowest one's own rate."""
+    latency_us: float | None = None
+    """Median time of one small copy."""
     spread: float | None = None
     """(max − min) / median over the repeats."""
     size_bytes: Int | None = None

@@ -90,7 +90,7 @@ def test_the_last_complaint_is_kept() -> None:
         "{}}",
         '{"look": 5}',
         "\\xff\\xfe",
-        '{"copied": {"step": "sideways", "outcome": "ok"}}',
+        '{"measured": {"name": "step", "outcome": "sideways"}}',
         "[" * 5000,
     ],
 )

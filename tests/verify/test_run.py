@@ -16,13 +16,22 @@ from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, encode, save
 from topoadvisor.topology.model import Pair, Topology
 from topoadvisor.verify.child import Converse, End, converse_with
-from topoadvisor.verify.messages import Busy, Copied, Job, Line, Look, Step
+from topoadvisor.verify.messages import Busy, Job, Line, Look, Measured, Step
 from topoadvisor.verify.report import document, to_text
-from topoadvisor.verify.run import Options, Report, base_for, verify, with_measurements
+from topoadvisor.verify.run import Report, base_for, verify, with_measurements
+from topoadvisor.verify.selection import Options
 
 OPTIONS = Options(size_bytes=512 << 20, repeats=5, deadline_s=20)
 DONE = End("finished", "")
-SPEED: dict[Step, float] = {"forward": 395.8, "backward": 395.9, "both": 779.9}
+SPEED = {
+    "peer-copy": 395.8,
+    "peer-copy-both": 779.9,
+    "staged-copy": 39.0,
+    "staged-copy-both": 39.7,
+    "host-copy": 55.2,
+    "host-copy-both": 98.0,
+}
+"""GB/s by kind, as a healthy pair of H200 has them."""
 
 
 def address(index: int) -> str:
@@ -54,9 +63,19 @@ def look(n: int = 8, **more: object) -> Look:
     return Look(cupy="14.2.0", runtime="13.2", driver="13.0", addresses=[address(i) for i in range(n)], **more)  # type: ignore[arg-type]
 
 
-def good(step: Step) -> Copied:
-    gbps = [SPEED[step] - 1, SPEED[step], SPEED[step], SPEED[step], SPEED[step] + 1]
-    return Copied(step=step, outcome="ok", gbps=gbps, size_bytes=512 << 20, peer_access=True, checked="device")
+def good(step: Step) -> Measured:
+    kind = step.name.partition(" ")[0]
+    flows = len(step.flows)
+    seconds = 2.1e-6 if kind == "peer-latency" else flows * step.size_bytes / SPEED.get(kind, 390.0) / 1e9
+    return Measured(
+        name=step.name,
+        outcome="ok",
+        seconds=[seconds * part for part in (1.002, 1, 1, 1, 0.998)],
+        flow_seconds=[seconds] * flows,
+        size_bytes=step.size_bytes,
+        peer_access=step.peer_access,
+        checked="device",
+    )
 
 
 def children(
@@ -73,56 +92,106 @@ def children(
         if copy is not None:
             return copy(job, hear)
         for step in job.steps:
-            hear(Line(begin=step))
-            hear(Line(copied=good(step)))
+            hear(Line(begin=step.name))
+            hear(Line(measured=good(step)))
         return DONE
 
     return converse, jobs
 
 
-def measure(n: int = 2, converse: Converse | None = None, **more: object) -> Report:
+def measure(n: int = 2, converse: Converse | None = None, options: Options = OPTIONS, **more: object) -> Report:
     snapshot, topology = machine(n, **more)  # type: ignore[arg-type]
-    return verify(snapshot, topology, OPTIONS, converse=converse or children()[0], date="2026-11-29T12:00:00+00:00")
+    return verify(
+        snapshot,
+        topology,
+        options,
+        converse=converse or children()[0],
+        date="2026-11-29T12:00:00+00:00",
+        rings=[list(range(n))],
+    )
 
 
-def outcomes(report: Report) -> dict[str, str]:
-    return {measurement.subject: measurement.outcome for measurement in report.measurements}
+def outcomes(report: Report, kinds: Sequence[str] = ("peer-copy", "peer-copy-both")) -> dict[str, str]:
+    return {each.subject: each.outcome for each in report.measurements if each.kind in kinds}
 
 
 def test_two_healthy_gpus() -> None:
     converse, jobs = children()
     report = measure(2, converse)
-    assert [job.task for job in jobs] == ["look", "copy"]
-    assert (jobs[1].first, jobs[1].second, jobs[1].repeats) == ("0000:01:00.0", "0000:02:00.0", 5)
+    assert [job.task for job in jobs] == ["look", "measure"]
     first = report.measurements[0]
     assert (first.kind, first.subject, first.gbps, first.data_ok) == ("peer-copy", "gpu:0>gpu:1", 395.8, True)
-    assert first.spread == pytest.approx(2 / 395.8, abs=1e-4)
+    assert first.spread == pytest.approx(0.004, abs=1e-4)
     assert (first.driver, first.date, first.size_bytes) == ("580.159.04", "2026-11-29T12:00:00+00:00", 512 << 20)
-    assert [m.kind for m in report.measurements] == ["peer-copy", "peer-copy", "peer-copy-both"]
-    assert report.measurements[2].subject == "gpu:0<>gpu:1"
-    assert [pair.verdict for pair in report.pairs] == ["pass"]
+    assert "CuPy 14.2.0, CUDA runtime 13.2" in str(first.method)
+    found = {(each.kind, each.subject): each for each in report.measurements}
+    assert found["peer-copy-both", "gpu:0<>gpu:1"].gbps == 779.9
+    assert found["peer-copy-both", "gpu:0<>gpu:1"].slowest_gbps == pytest.approx(390, abs=0.1)
+    assert found["peer-latency", "gpu:1>gpu:0"].latency_us == 2.1
+    assert found["staged-copy", "gpu:0>gpu:1"].gbps == 39.0
+    assert found["host-copy", "host>gpu:1"].gbps == 55.2
+    assert found["host-copy", "gpu:0>host"].size_bytes == 256 << 20
+    assert [each.verdict for each in (*report.pairs, *report.hosts)] == ["pass"] * 3
     assert report.exit_code == 0
 
 
-def test_every_unordered_pair_is_measured_once() -> None:
+def test_quick_is_one_child_and_full_one_for_each_pair() -> None:
     converse, jobs = children()
-    report = measure(4, converse)
-    assert len([job for job in jobs if job.task == "copy"]) == 6
-    assert len(report.measurements) == 18
+    quick = measure(4, converse)
+    assert len(jobs) == 2
+    assert len({step.name for step in jobs[1].steps}) == len(jobs[1].steps) == len(quick.measurements)
+
+    converse, jobs = children()
+    full = measure(4, converse, Options(size_bytes=1 << 30, repeats=11, deadline_s=20, full=True))
+    assert len(jobs) == 1 + 6 + 1 + 1
+    kinds = {each.kind for each in full.measurements}
+    assert kinds - {each.kind for each in quick.measurements} == {
+        "peer-read",
+        "peer-read-both",
+        "kernel-copy",
+        "kernel-copy-both",
+    }
+    assert sum(each.kind == "staged-copy" for each in full.measurements) == 6
+    assert sum(each.kind == "staged-copy" for each in quick.measurements) == 1
+    assert "kernel" in to_text(full)
 
 
-@pytest.mark.parametrize("stuck", ["forward", "backward", "both"])
-def test_one_step_that_hangs_costs_only_itself(stuck: Step) -> None:
+def test_what_runs_at_once_is_measured_where_more_than_two_gpus_meet() -> None:
+    report = measure(4)
+    patterns = [(each.measured.kind, each.measured.subject) for each in report.patterns]
+    assert patterns == [
+        ("ring-copy", "gpu:0>gpu:1>gpu:2>gpu:3>gpu:0"),
+        ("switch-copy", "gpu:0,gpu:1,gpu:2,gpu:3"),
+    ]
+    assert "ring GPU0 → GPU1 → GPU2 → GPU3 → GPU0" in to_text(report)
+    assert measure(2).patterns == []
+
+
+def test_one_gpu_is_measured_against_the_host_and_that_is_said() -> None:
+    report = measure(1)
+    assert {each.kind for each in report.measurements} == {"host-copy", "host-copy-both"}
+    assert "There is one GPU to measure" in to_text(report)
+    assert report.exit_code == 0
+
+
+def hanging(*stuck: str) -> Callable[[Job, Callable[[Line], None]], End]:
+    """Children that never come back from steps whose names begin so."""
+
     def copy(job: Job, hear: Callable[[Line], None]) -> End:
         for step in job.steps:
-            hear(Line(begin=step))
-            if step == stuck:
+            hear(Line(begin=step.name))
+            if step.name.startswith(stuck):
                 return End("timeout", "no answer for 20 s")
-            hear(Line(copied=good(step)))
+            hear(Line(measured=good(step)))
         return DONE
 
-    report = measure(2, children(copy)[0])
-    subject = {"forward": "gpu:0>gpu:1", "backward": "gpu:1>gpu:0", "both": "gpu:0<>gpu:1"}[stuck]
+    return copy
+
+
+@pytest.mark.parametrize("stuck", ["peer-copy gpu:0>gpu:1", "peer-copy gpu:1>gpu:0", "peer-copy-both gpu:0<>gpu:1"])
+def test_one_step_that_hangs_costs_only_itself(stuck: str) -> None:
+    report = measure(2, children(hanging(stuck))[0])
+    subject = stuck.split()[1]
     assert outcomes(report) == {
         "gpu:0>gpu:1": "ok",
         "gpu:1>gpu:0": "ok",
@@ -131,6 +200,26 @@ def test_one_step_that_hangs_costs_only_itself(stuck: Step) -> None:
     }
     assert report.exit_code == 1
     assert "never ended" in str(report.pairs[0].cause)
+
+
+def test_a_pair_that_always_hangs_costs_two_deadlines_and_no_other_pair() -> None:
+    converse, jobs = children(hanging("peer-copy gpu:0>gpu:1", "peer-copy gpu:1>gpu:0", "peer-copy-both gpu:0<>gpu:1"))
+    report = measure(3, converse)
+    assert [(pair.pair.a, pair.pair.b, pair.verdict) for pair in report.pairs] == [
+        (0, 1, "fail"),
+        (0, 2, "pass"),
+        (1, 2, "pass"),
+    ]
+    assert len(jobs) == 1 + 3
+    assert [each.verdict for each in report.hosts] == ["pass"] * 3
+
+
+def test_a_machine_on_which_nothing_comes_back_is_given_up() -> None:
+    converse, jobs = children(lambda job, hear: End("timeout", "no answer for 20 s"))
+    report = measure(8, converse)
+    assert len(jobs) == 1 + 4
+    assert {each.outcome for each in report.measurements} == {"timeout", "skipped"}
+    assert report.exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -149,20 +238,22 @@ def test_real_children_that_never_get_going(script: str, outcome: str) -> None:
         return children()[0](job, deadline_s, hear) if job.task == "look" else real(job, 1.5, hear)
 
     report = measure(2, converse)
-    assert set(outcomes(report).values()) == {outcome}
+    assert set(outcomes(report).values()) == {outcome, "skipped"}
     assert report.exit_code == 1
 
 
 def test_wrong_data_fails() -> None:
     def copy(job: Job, hear: Callable[[Line], None]) -> End:
         for step in job.steps:
-            wrong = Copied(step=step, outcome="wrong-data", gbps=[400.0], size_bytes=1 << 29, note="100% is wrong")
-            hear(Line(copied=wrong if step == "backward" else good(step)))
+            measured = good(step)
+            if step.name == "peer-copy gpu:1>gpu:0":
+                measured = msgspec.structs.replace(measured, outcome="wrong-data", note="100% is wrong")
+            hear(Line(measured=measured))
         return DONE
 
     report = measure(2, children(copy)[0])
-    by_subject = {m.subject: m for m in report.measurements}
-    assert by_subject["gpu:1>gpu:0"].data_ok is False
+    found = {(each.kind, each.subject): each for each in report.measurements}
+    assert found["peer-copy", "gpu:1>gpu:0"].data_ok is False
     assert report.exit_code == 1
     assert "wrong-data" in to_text(report)
 
@@ -170,11 +261,11 @@ def test_wrong_data_fails() -> None:
 def test_an_error_gives_the_other_steps_a_new_process() -> None:
     def copy(job: Job, hear: Callable[[Line], None]) -> End:
         step = job.steps[0]
-        hear(Line(begin=step))
-        if step == "forward":
-            hear(Line(copied=Copied(step=step, outcome="error", note="cudaErrorIllegalAddress")))
+        hear(Line(begin=step.name))
+        if step.name == "peer-copy gpu:0>gpu:1":
+            hear(Line(measured=Measured(name=step.name, outcome="error", note="cudaErrorIllegalAddress")))
             return End("crashed", "exit code 1")
-        hear(Line(copied=good(step)))
+        hear(Line(measured=good(step)))
         return DONE
 
     assert outcomes(measure(2, children(copy)[0])) == {
@@ -187,7 +278,7 @@ def test_an_error_gives_the_other_steps_a_new_process() -> None:
 def test_nothing_measured_exits_3() -> None:
     def copy(job: Job, hear: Callable[[Line], None]) -> End:
         for step in job.steps:
-            hear(Line(copied=Copied(step=step, outcome="skipped", note="GPU memory is full")))
+            hear(Line(measured=Measured(name=step.name, outcome="skipped", note="GPU memory is full")))
         return DONE
 
     report = measure(2, children(copy)[0])
@@ -195,34 +286,48 @@ def test_nothing_measured_exits_3() -> None:
     assert "GPU memory is full" in to_text(report)
 
 
-def test_interrupt_keeps_what_was_measured() -> None:
-    calls = []
-
+@pytest.mark.parametrize(("left_out", "code"), [("peer-copy-both gpu:0<>gpu:1", 1), ("kernel-copy gpu:0>gpu:1", 0)])
+def test_a_link_that_could_not_be_measured_is_no_success(left_out: str, code: int) -> None:
     def copy(job: Job, hear: Callable[[Line], None]) -> End:
-        calls.append(job)
-        hear(Line(copied=good("forward")))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        hear(Line(copied=good("backward")))
-        hear(Line(copied=good("both")))
+        for step in job.steps:
+            skipped = Measured(name=step.name, outcome="skipped", note="GPU memory is full")
+            hear(Line(measured=skipped if step.name == left_out else good(step)))
         return DONE
+
+    full = Options(size_bytes=512 << 20, repeats=5, deadline_s=20, full=True)
+    assert measure(2, children(copy)[0], full).exit_code == code
+
+
+def test_interrupt_keeps_what_was_measured() -> None:
+    def copy(job: Job, hear: Callable[[Line], None]) -> End:
+        for step in job.steps[:7]:
+            hear(Line(measured=good(step)))
+        raise KeyboardInterrupt
 
     report = measure(4, children(copy)[0])
     assert report.exit_code == 130
     assert len(report.measurements) == 7
-    assert len(report.pairs) == 3
+    assert len(report.pairs) == 1
     assert "Interrupted" in to_text(report)
+
+
+def test_progress_counts_steps() -> None:
+    told: list[tuple[int, int, str]] = []
+    snapshot, topology = machine(2)
+    converse = children()[0]
+    verify(snapshot, topology, OPTIONS, converse=converse, date="", progress=lambda *step: told.append(step))
+    assert told[1] == (0, 13, "peer-copy gpu:0>gpu:1")
+    assert [done for done, _, _ in told[1:]] == list(range(13))
 
 
 @pytest.mark.parametrize(
     ("n", "more", "answer", "words"),
     [
         (0, {}, None, "no NVIDIA GPU"),
-        (1, {}, None, "one GPU"),
-        (2, {"mig": [1]}, None, "MIG is on for GPU1"),
+        (2, {"mig": [0, 1]}, None, "MIG is on for GPU0, GPU1"),
         (2, {}, Look(missing="cupy"), "CuPy is not installed"),
         (2, {}, Look(cupy="14.2.0", missing="CUDA does not work here (no device)"), "CUDA does not work here"),
-        (2, {}, look(1), "GPU1 left out"),
+        (2, {}, look(0), "GPU0, GPU1 left out"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_sentence(
@@ -261,8 +366,9 @@ def test_gpus_left_out_and_in_use_are_noted() -> None:
 def test_text_report_has_a_row_per_pair_and_the_method() -> None:
     text = to_text(measure(2))
     row = next(line for line in text.splitlines() if line.startswith("GPU0 GPU1"))
-    assert row.split() == ["GPU0", "GPU1", "NV18", "395.8", "395.9", "779.9", "396", "/", "780", "pass"]
-    assert "driver 580.159.04; 512 MiB buffers, median of 5" in text
+    assert row.split() == ["GPU0", "GPU1", "NV18", "395.8", "395.8", "779.9", "2.1", "39.0", "396", "/", "780", "pass"]
+    assert "GPU1  Gen5 x16    55.2      55.2  98.0  55        pass" in text
+    assert "driver 580.159.04; 512 MiB and 256 MiB buffers, median of 5" in text
     assert "CuPy 14.2.0, CUDA runtime 13.2" in text
 
 
@@ -287,10 +393,10 @@ def test_saving_replaces_only_what_was_measured_again(tmp_path: Path) -> None:
     assert base == saved
     merged = with_measurements(base, measure(2).measurements)
     assert merged.origin == "earlier"
-    assert [(m.kind, m.gbps) for m in merged.measurements] == [
+    assert [(m.kind, m.gbps) for m in merged.measurements][:4] == [
         ("all-reduce", 326.0),
         ("peer-copy", 395.8),
-        ("peer-copy", 395.9),
+        ("peer-copy", 395.8),
         ("peer-copy-both", 779.9),
     ]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text, file_to_write, readable
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, file_to_write
+
+if TYPE_CHECKING:
+    from topoadvisor.snapshot import Snapshot
 
 _LONGEST_DEADLINE = 86_400
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -34,13 +36,23 @@ def _seconds(text: str) -> float:
 
 
 def verify(
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full/--quick",
+            help="Also reads, copies by kernels and P2P off for every pair, larger samples, a process for each pair.",
+        ),
+    ] = False,
     size: Annotated[
         int, typer.Option("--size", metavar="BYTES", parser=_size, help="Buffer of one copy, K, M or G allowed.")
     ] = "512M",  # type: ignore[assignment]  # typer parses the default too
-    repeats: Annotated[int, typer.Option("--repeats", min=5, max=1000, help="Timed and checked batches.")] = 7,
+    repeats: Annotated[
+        int | None,
+        typer.Option("--repeats", min=5, max=1000, help="Timed and checked batches: 5, with --full 11."),
+    ] = None,
     deadline: Annotated[
-        float, typer.Option("--deadline", parser=_seconds, metavar="SECONDS", help="For one direction of one pair.")
-    ] = "60",  # type: ignore[assignment]  # typer parses the default too
+        float, typer.Option("--deadline", parser=_seconds, metavar="SECONDS", help="For one measurement.")
+    ] = "30",  # type: ignore[assignment]  # typer parses the default too
     save: Annotated[
         Path | None,
         typer.Option(
@@ -53,30 +65,34 @@ def verify(
     ] = None,
     format: FormatOption = "text",
 ) -> None:
-    """Measure peer copies between all GPUs and check their data.
+    """Measure all links between GPUs and to the host, and check the data.
 
-    Says which pairs are slow, and the likely cause.
+    Says which are slow, and the likely cause.
 
-    Every pair runs in a process of its own, one way, the other way, and both at once; one that hangs is ended at its
-    deadline. Needs CuPy. Exit code: 0 nothing failed, 1 a pair failed, 3 nothing could be measured.
+    Every pair one way, the other way and both at once, the latency of small copies, peer access off, each GPU's way to
+    host memory, the planned ring and all pairs of a switch at once. All in child processes: one that hangs is ended at
+    its deadline. Needs CuPy. Exit code: 0 all is well, 1 something failed or could not be measured, 3 nothing could be.
     """
     import os
     from datetime import UTC, datetime
 
     from topoadvisor import collect, snapshot
+    from topoadvisor.cli import progress
     from topoadvisor.topology import graph
-    from topoadvisor.verify import child, report, run
+    from topoadvisor.verify import child, report, run, selection
 
     live = collect.capture_live()
     base = run.base_for(save, live) if save else live
-    found = run.verify(
-        live,
-        graph.build(live),
-        run.Options(size_bytes=size, repeats=repeats, deadline_s=deadline),
-        converse=child.converse_with(child.command(), child.environment(os.environ)),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        progress=_progress,
-    )
+    with progress.bar("verify") as tell:
+        found = run.verify(
+            live,
+            graph.build(live),
+            selection.Options(size_bytes=size, repeats=repeats or (11 if full else 5), deadline_s=deadline, full=full),
+            converse=child.converse_with(child.command(), child.environment(os.environ)),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            rings=_planned_rings(live),
+            progress=tell,
+        )
     if format == "json":
         emit_json(report.document(found))
     else:
@@ -87,6 +103,10 @@ def verify(
         raise typer.Exit(found.exit_code)
 
 
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"topoadvisor: {readable(text)}", file=sys.stderr)
+def _planned_rings(live: Snapshot) -> list[list[int]]:
+    if len(live.gpus) < 3:
+        return []
+    from topoadvisor import advise
+
+    plan = advise.advise(live).plan
+    return [ring.order for ring in plan.rings[:1]] if plan else []

@@ -12,7 +12,7 @@ from functools import cache
 import msgspec
 
 from topoadvisor.hardware import tables
-from topoadvisor.hardware.tables import Family, Form, NvlinkKind, PeerCopy
+from topoadvisor.hardware.tables import Family, Form, NvlinkKind, PcieRow, PeerCopy
 from topoadvisor.numbers import whole
 
 
@@ -184,6 +184,15 @@ def peer_copy_band(
     return _pcie_band(pcie_gen, pcie_width, cpu, across=link_class == "SYS")
 
 
+def host_copy_band(gen: int | None, width: int | None) -> Band | None:
+    """What a copy between a GPU and pinned host memory near it should reach, either way, over its PCIe link."""
+    row = tables.links().pcie.get(gen) if gen is not None else None
+    raw = pcie_raw_gbps(gen, width)
+    if row is None or row.host is None or raw is None:
+        return None
+    return _band(raw, row.host, None, f"PCIe {gen} x{width}, {raw:.1f} GB/s raw × {row.host:g}", _behind(row, "host"))
+
+
 def staged_copy_range(gen: int | None, width: int | None) -> tuple[float, float] | None:
     """Lowest and highest published copy between two GPUs through host memory, peer access off."""
     row = tables.links().pcie.get(gen) if gen is not None else None
@@ -218,7 +227,14 @@ def _pcie_band(gen: int | None, width: int | None, cpu: CpuModel | None, *, acro
         where = f"across {cpu.name} sockets"
     if share is None:
         return None
-    return _band(raw, share, bi_over_uni, f"PCIe {gen} x{width}, {raw:.1f} GB/s raw × {share:g} {where}", row.measured)
+    return _band(
+        raw, share, bi_over_uni, f"PCIe {gen} x{width}, {raw:.1f} GB/s raw × {share:g} {where}", _behind(row, "copy")
+    )
+
+
+def _behind(row: PcieRow, column: str) -> tuple[str, ...]:
+    """Keys of the sources that give a measured column."""
+    return tuple(key for key in row.measured if column in tables.links().sources[key].gives)
 
 
 def _band(theoretical: float, share: float, bi_over_uni: float | None, what: str, measured: tuple[str, ...]) -> Band:

@@ -187,6 +187,7 @@ def _pcie(gen: int, row: PcieRow) -> Entry:
         "raw_lane_gbps": "one lane after line coding, GB/s",
         "payload_lane_gbps": "one lane, 256-byte payloads, GB/s",
         "copy": "peer copy / raw rate",
+        "host": "copy to or from pinned host memory / raw rate",
         "staged": "copy through host memory over x16, GB/s",
     }
     copy = {name: share for name, share in msgspec.to_builtins(row.copy).items() if share is not None}

@@ -96,6 +96,7 @@ class PcieRow(Row, frozen=True, kw_only=True):
     sources: tuple[str, ...]
     measured: tuple[str, ...] = ()
     copy: CopyShare = CopyShare()
+    host: float | None = None
     staged: tuple[float, float] | None = None
 
 

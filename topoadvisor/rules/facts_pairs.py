@@ -387,7 +387,8 @@ def _measured(scope: Scope, runs: Sequence[Measurement], sources: Sources) -> No
     both_ways = [run.gbps for run in runs if run.kind == "peer-copy-both" and run.gbps is not None]
     scope.read("pair.measured.uni_gbps", min(one_way, default=None), origin, why)
     scope.read("pair.measured.bi_gbps", min(both_ways, default=None), origin, why)
-    outcome = max((run.outcome for run in runs), key=_OUTCOMES.index, default=None)
-    scope.read("pair.measured.outcome", outcome, origin, why)
+    # A second opinion that was left out says nothing about the link; one that broke does.
+    told = [run.outcome for run in runs if run.kind in ("peer-copy", "peer-copy-both") or run.outcome != "skipped"]
+    scope.read("pair.measured.outcome", max(told, key=_OUTCOMES.index, default=None), origin, why)
     checked = [run.data_ok for run in runs if run.data_ok is not None]
     scope.read("pair.measured.data_ok", all(checked) if checked else None, origin, why)

@@ -1,30 +1,39 @@
-"""What measured peer copies mean: is a pair as fast as its wires, and if not, what looks like the cause. Pure."""
+"""What measured copies mean: is a link as fast as its wires, and if not, what looks like the cause. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
 from topoadvisor.topology.links import nvlink_count
+from topoadvisor.verify import selection
 
 Verdict = Literal["pass", "warn", "fail", "unknown"]
+Found = Mapping[tuple[str, str], Measurement]
+"""(kind, subject) → measurement."""
 
 _NEAR = 0.08
 """Relative distance within which a number counts as half, or as k of n links."""
 _CLASS_SHARE = 0.95
 """Machines of one kind scatter by less than 1 % within a class; below this share of the median a pair stands out."""
-_CLASS_LEAST = 3
+CLASS_LEAST = 3
 """Directions measured in a class before its median says anything."""
 _DUPLEX_LEAST = 1.5
 """Both directions / one direction: 1.9 to 2 on a healthy link, 1 to 1.4 when both share one wire or host memory."""
+_DUPLEX_NEAR = 0.95
+"""From this share of the usual ratio on, both directions together are as fast as one direction lets them be."""
 _LARGE_BYTES = 128 << 20
 """Published numbers are of 256 MiB and more; from half of that on, the start of a copy costs less than 1 %."""
-_IMPOSSIBLE = 1.05
+IMPOSSIBLE = 1.05
 """Faster than the link's rate by more than this: not the link we think it is."""
+_PEER_GAIN = 1.05
+"""Peer access on / off below this: the peer path is no better than the way through host memory."""
+_STAGED_LATENCY_US = 8.0
+"""Small copies take 1 to 4 µs from peer to peer and 10 to 28 µs through host memory."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,10 @@ class PairFacts:
     """What peer copies should reach; None = no public number."""
     staged: tuple[float, float] | None
     """What copies through host memory reach on such machines, lowest and highest GB/s; None = no public number."""
+    slots: tuple[str, ...] = ()
+    """PCIe links of the two that run with fewer lanes or a lower generation than the GPU has, in words."""
+    acs: bool | None = None
+    """A bridge between the two redirects peer traffic to the root port; None = not read."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +61,14 @@ class Judgement:
     forward: Measurement | None
     backward: Measurement | None
     both: Measurement | None
+    others: tuple[Measurement, ...]
+    """Latency, peer access off, reads, kernels: what else was measured of the pair."""
     verdict: Verdict
     cause: str | None
     """One sentence: what looks wrong and why; or what is worth knowing about a pass."""
+
+    def other(self, *kinds: str) -> list[Measurement]:
+        return [measurement for measurement in self.others if measurement.kind in kinds]
 
 
 def subjects(a: int, b: int) -> tuple[str, str, str]:
@@ -58,41 +76,62 @@ def subjects(a: int, b: int) -> tuple[str, str, str]:
     return f"gpu:{a}>gpu:{b}", f"gpu:{b}>gpu:{a}", f"gpu:{a}<>gpu:{b}"
 
 
+def index(measurements: Sequence[Measurement]) -> Found:
+    return {(measurement.kind, measurement.subject): measurement for measurement in measurements}
+
+
+_OTHERS = (
+    selection.LATENCY,
+    selection.STAGED,
+    selection.STAGED_BOTH,
+    selection.READ,
+    selection.READ_BOTH,
+    selection.KERNEL,
+    selection.KERNEL_BOTH,
+)
+
+
 def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> list[Judgement]:
     """One judgement per pair, in the order given. Every measurement of a pair is looked at; the worst decides."""
-    by_subject = {measurement.subject: measurement for measurement in measurements}
-    medians = _medians(pairs, by_subject)
+    found = index(measurements)
+    medians = _medians(pairs, found)
     judged = []
     for pair in pairs:
-        forward, backward, both = (by_subject.get(subject) for subject in subjects(pair.a, pair.b))
-        verdict, cause = _judge(pair, forward, backward, both, medians)
-        judged.append(Judgement(pair, forward, backward, both, verdict, cause))
+        there, back, both = subjects(pair.a, pair.b)
+        judgement = Judgement(
+            pair,
+            found.get((selection.PEER, there)),
+            found.get((selection.PEER, back)),
+            found.get((selection.PEER_BOTH, both)),
+            tuple(
+                found[kind, subject] for kind in _OTHERS for subject in (there, back, both) if (kind, subject) in found
+            ),
+            "unknown",
+            None,
+        )
+        verdict, cause = _judge(judgement, medians)
+        judged.append(replace(judgement, verdict=verdict, cause=cause))
     return judged
 
 
-def _medians(pairs: Sequence[PairFacts], by_subject: Mapping[str, Measurement]) -> dict[tuple[str, bool], float]:
+def _medians(pairs: Sequence[PairFacts], found: Found) -> dict[tuple[str, bool], float]:
     """Median GB/s one way per link class and peer access, where enough was measured."""
     values: dict[tuple[str, bool], list[float]] = {}
     for pair in pairs:
         for subject in subjects(pair.a, pair.b)[:2]:
-            measured = by_subject.get(subject)
+            measured = found.get((selection.PEER, subject))
             if measured and measured.outcome == "ok" and measured.gbps and pair.link_class:
                 values.setdefault((pair.link_class, bool(measured.peer_access)), []).append(measured.gbps)
-    return {key: statistics.median(found) for key, found in values.items() if len(found) >= _CLASS_LEAST}
+    return {key: statistics.median(found) for key, found in values.items() if len(found) >= CLASS_LEAST}
 
 
-def _judge(
-    pair: PairFacts,
-    forward: Measurement | None,
-    backward: Measurement | None,
-    both: Measurement | None,
-    medians: Mapping[tuple[str, bool], float],
-) -> tuple[Verdict, str | None]:
-    measured = [measurement for measurement in (forward, backward, both) if measurement]
-    broken = _broken(measured)
+def _judge(judgement: Judgement, medians: Mapping[tuple[str, bool], float]) -> tuple[Verdict, str | None]:
+    pair, both = judgement.pair, judgement.both
+    measured = [each for each in (judgement.forward, judgement.backward, both) if each]
+    broken = broken_by([*measured, *judgement.others])
     if broken:
         return "fail", broken
-    one_way = [m.gbps for m in (forward, backward) if m and m.outcome == "ok" and m.gbps]
+    one_way = [m.gbps for m in (judgement.forward, judgement.backward) if m and m.outcome == "ok" and m.gbps]
     if not one_way:
         reasons = [m.note for m in measured if m.note]
         return "unknown", f"not measured: {reasons[0]}" if reasons else "not measured"
@@ -101,34 +140,38 @@ def _judge(
     peer_access = all(m.peer_access for m in measured if m.outcome == "ok")
     if not peer_access:
         return _judge_staged(pair, slower)
-    verdict, cause = _judge_peer(pair, slower, max(one_way), both.gbps if both else None, duplex)
+    verdict, cause = _judge_peer(judgement, slower, max(one_way), both.gbps if both else None, duplex)
     smallest = min((m.size_bytes for m in measured if m.size_bytes), default=_LARGE_BYTES)
     if verdict != "pass" and pair.band is not None and smallest < _LARGE_BYTES:
         return "unknown", f"buffers of {smallest / (1 << 20):g} MiB are too small to hold against published numbers"
     median = medians.get((pair.link_class or "", True))
     if verdict in ("pass", "unknown") and median and slower < _CLASS_SHARE * median:
         return "warn", f"{1 - slower / median:.0%} below the other {pair.link_class} pairs of this machine"
+    if verdict in ("pass", "unknown") and pair.slots and not nvlink_count(pair.link_class or ""):
+        return "warn", f"{'; '.join(pair.slots)}: the pair is as fast as that allows"
     return verdict, cause
 
 
-def _broken(measured: Sequence[Measurement]) -> str | None:
+def broken_by(measured: Sequence[Measurement]) -> str | None:
     wrong = [m for m in measured if m.outcome == "wrong-data"]
     if wrong:
         return f"the data that arrived is wrong ({wrong[0].note}): never trust this path, whatever its speed"
     hung = [m for m in measured if m.outcome == "timeout"]
     if hung:
         return (
-            f"the copy {_arrow(hung[0])} never ended ({hung[0].note}): ACS or the IOMMU may send peer traffic astray, "
-            "or the fabric manager is not ready"
+            f"the copy {arrow(hung[0].subject)} never ended ({hung[0].note}): ACS or the IOMMU may send peer traffic "
+            "astray, or the fabric manager is not ready"
         )
     dead = [m for m in measured if m.outcome in ("crashed", "error")]
     if dead:
-        return f"the copy {_arrow(dead[0])} failed ({dead[0].note})"
+        return f"the copy {arrow(dead[0].subject)} failed ({dead[0].note})"
     return None
 
 
-def _arrow(measurement: Measurement) -> str:
-    return measurement.subject.replace("gpu:", "GPU").replace("<>", " ↔ ").replace(">", " → ")
+def arrow(subject: str) -> str:
+    """`gpu:0>gpu:1` as people write it: `GPU0 → GPU1`."""
+    spelled = subject.replace("gpu:", "GPU").replace("host", "the host").replace(",", ", ")
+    return spelled.replace("<>", " ↔ ").replace(">", " → ")
 
 
 def _judge_staged(pair: PairFacts, gbps: float) -> tuple[Verdict, str]:
@@ -148,31 +191,63 @@ def _judge_staged(pair: PairFacts, gbps: float) -> tuple[Verdict, str]:
 
 
 def _judge_peer(
-    pair: PairFacts, slower: float, faster: float, both: float | None, duplex: float | None
+    judgement: Judgement, slower: float, faster: float, both: float | None, duplex: float | None
 ) -> tuple[Verdict, str | None]:
-    band = pair.band
+    pair, band = judgement.pair, judgement.pair.band
+    no_gain = _no_gain(judgement, slower)
+    if no_gain:
+        # Over NVLink a measured staged path of the same speed is the proof that NVLink is not used.
+        broken = nvlink_count(pair.link_class or "") or (band and against(slower, band.expected_uni, band) == "fail")
+        return "fail" if broken else "warn", no_gain
     shares_a_wire = duplex is not None and duplex < _DUPLEX_LEAST
     if band is None:
         if shares_a_wire:
-            return "warn", f"both directions together are only {duplex:.1f} × one: {_SHARED}"
+            return "warn", f"both directions together are only {duplex:.1f} × one: {_shared(pair)}"
         return "unknown", f"no public number says what {pair.link_class or 'this pair'} should reach"
-    if faster > _IMPOSSIBLE * band.theoretical_uni:
+    if faster > IMPOSSIBLE * band.theoretical_uni:
         return "warn", f"faster than {pair.link_class} can be: the link is not what the topology says"
 
-    verdict = _against(slower, band.expected_uni, band)
+    verdict = against(slower, band.expected_uni, band)
     if verdict != "pass":
-        return verdict, _why_slow(pair, band, slower, faster, duplex)
-    if both is not None and band.expected_bi is not None:
-        verdict = _against(both, band.expected_bi, band)
+        return verdict, _why_slow(judgement, band, slower, faster, duplex)
+    if both is not None and duplex is not None and band.expected_bi is not None:
+        if duplex >= _DUPLEX_NEAR * band.expected_bi / band.expected_uni:
+            return "pass", None
+        verdict = against(both, band.expected_bi, band)
         if verdict != "pass":
-            return verdict, f"both directions together are only {duplex or 0:.1f} × one: {_SHARED}"
+            return verdict, f"both directions together are only {duplex:.1f} × one: {_shared(pair)}"
     return "pass", None
 
 
-_SHARED = "they share an uplink, or ACS sends them through the root port"
+def _no_gain(judgement: Judgement, slower: float) -> str | None:
+    """Peer access on and off compared, where both were measured and the peer path is no faster."""
+    staged = next((m.gbps for m in judgement.other(selection.STAGED) if m.outcome == "ok" and m.gbps), None)
+    if staged is None or slower >= _PEER_GAIN * staged:
+        return None
+    told = f"with peer access {slower:.1f} GB/s, without it, through host memory, {staged:.1f}"
+    links = nvlink_count(judgement.pair.link_class or "")
+    if links:
+        return f"{told}: the copies do not run over NVLink"
+    if slower < 0.9 * staged:
+        return f"{told}: {_redirected(judgement.pair)}; `topoadvisor prove NCCL_P2P_DISABLE=1` tells what NCCL gains"
+    return f"{told}: peer access gains nothing; {_redirected(judgement.pair)}"
 
 
-def _against(gbps: float, expected: float, band: Band) -> Verdict:
+def _shared(pair: PairFacts) -> str:
+    if pair.acs:
+        return "ACS on the bridges between them sends both through the root port"
+    if pair.acs is False:
+        return "they share an uplink"
+    return "they share an uplink, or ACS sends them through the root port"
+
+
+def _redirected(pair: PairFacts) -> str:
+    if pair.acs:
+        return "ACS on the bridges between them redirects peer traffic"
+    return "the IOMMU redirects peer traffic" if pair.acs is False else "the IOMMU or ACS may redirect peer traffic"
+
+
+def against(gbps: float, expected: float, band: Band) -> Verdict:
     """The band's limits are shares of what is expected one way; both directions are held to the same shares."""
     share = gbps / expected
     if share < band.fail_below / band.expected_uni:
@@ -180,27 +255,39 @@ def _against(gbps: float, expected: float, band: Band) -> Verdict:
     return "warn" if share < band.warn_below / band.expected_uni else "pass"
 
 
-def _why_slow(pair: PairFacts, band: Band, slower: float, faster: float, duplex: float | None) -> str:
+def _why_slow(judgement: Judgement, band: Band, slower: float, faster: float, duplex: float | None) -> str:
+    pair = judgement.pair
     share = slower / band.expected_uni
     what = f"{share:.0%} of what {pair.link_class} reaches elsewhere"
     links = nvlink_count(pair.link_class or "")
+    latency = max((m.latency_us for m in judgement.other(selection.LATENCY) if m.latency_us), default=0.0)
+    slow_start = latency >= _STAGED_LATENCY_US
     staged_like = pair.staged is not None and slower <= 1.1 * pair.staged[1] and (duplex or 2) < _DUPLEX_LEAST
     if slower < 0.9 * faster:
         return f"{what}, in one direction only: look for errors and replays on that direction's links"
     if staged_like:
         over = "not over NVLink but " if links else ""
-        return f"{what}: it runs {over}through host memory, though CUDA allows peer access"
+        and_latency = f", and a small copy takes {latency:.0f} µs" if slow_start else ""
+        return f"{what}: it runs {over}through host memory, though CUDA allows peer access{and_latency}"
     if links:
         working = round(share * links)
         if 0 < working < links and abs(share * links - working) <= _NEAR * working:
             return f"{what}: as fast as {working} of {links} links"
         return f"{what}: check the NVLinks' state, errors and counters"
+    if pair.slots:
+        return f"{what}: {'; '.join(pair.slots)}"
+    return f"{what}: {by_lanes(share) or (_redirected(pair) if share < 0.4 else _under_load())}"
+
+
+def by_lanes(share: float) -> str | None:
     for part, reason in (
         (0.5, "half the lanes (x8) or one PCIe generation less"),
         (0.25, "a quarter of the lanes (x4)"),
     ):
         if abs(share / part - 1) <= _NEAR:
-            return f"{what}: as fast as {reason}"
-    if share < 0.4:
-        return f"{what}: the IOMMU or ACS may redirect peer traffic"
-    return f"{what}: check PCIe generation and width while the copy runs"
+            return f"as fast as {reason}"
+    return None
+
+
+def _under_load() -> str:
+    return "check PCIe generation and width while the copy runs"

@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-Step = Literal["forward", "backward", "both"]
-"""One way from the first GPU to the second, one way back, and both directions at once."""
-STEPS: tuple[Step, ...] = ("forward", "backward", "both")
+HOST: Final = "host"
+"""One end of a flow: pinned host memory near the GPU at the other end."""
+
+Outcome = Literal["ok", "wrong-data", "error", "skipped"]
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of all messages."""
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """What a child is to do: look around, or copy between two GPUs."""
+class Flow(Struct, frozen=True, kw_only=True):
+    """Data that goes one way between two places, each a GPU's PCI address or `host`."""
 
-    task: Literal["look", "copy"]
-    first: str = ""
-    """PCI address of a GPU."""
-    second: str = ""
+    source: str
+    target: str
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """Flows that run at the same time, and how."""
+
+    name: str
+    """Unique in its job."""
+    flows: list[Flow]
+    size_bytes: int
+    """Of one copy."""
+    repeats: int
+    """Timed batches."""
+    batch_s: float
+    """What one batch should take, seconds."""
+    most_copies: int = 256
+    """In one batch."""
+    engine: Literal["copy-engine", "kernel"] = "copy-engine"
+    issued_by: Literal["source", "target"] = "source"
+    """Whose stream the copies stand in: the source's writes to its peer, the target's reads from it."""
+    peer_access: bool = True
+    """Switched on where CUDA allows it; else copies between GPUs go through host memory."""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What a child is to do: look around, or measure."""
+
+    task: Literal["look", "measure"]
     steps: list[Step] = []
-    size_bytes: int = 0
-    repeats: int = 0
+    cpus: dict[str, list[int]] = {}
+    """PCI address of a GPU → the CPUs near it."""
 
 
 class Busy(Struct, frozen=True, kw_only=True):
@@ -51,26 +77,33 @@ class Look(Struct, frozen=True, kw_only=True):
     """Why CuPy or CUDA cannot be used; `cupy` when CuPy is not installed."""
 
 
-class Copied(Struct, frozen=True, kw_only=True):
+class Measured(Struct, frozen=True, kw_only=True):
     """One step's result."""
 
-    step: Step
-    outcome: Literal["ok", "wrong-data", "error", "skipped"]
-    gbps: list[float] = []
-    """One value per repeat; for both directions the sum."""
+    name: str
+    outcome: Outcome
+    seconds: list[float] = []
+    """One value per batch: from the start of all flows to the end of the last, divided by the copies of one flow."""
+    flow_seconds: list[float] = []
+    """One value per flow: the same to its own end, median over the batches."""
     size_bytes: int = 0
+    """Of one copy; smaller than asked for when memory is short."""
     peer_access: bool | None = None
+    """None: no flow between two GPUs."""
     checked: Literal["device", "host"] | None = None
     """Where the data was compared."""
+    held_back: bool = True
+    """All copies of a batch stood in the streams before the first one started."""
     note: str | None = None
 
 
 class Line(Struct, frozen=True, kw_only=True):
     """One line that a child prints; one member is set."""
 
-    begin: Step | None = None
+    begin: str | None = None
+    """Name of the step that starts."""
     look: Look | None = None
-    copied: Copied | None = None
+    measured: Measured | None = None
 
 
 def version_text(number: int) -> str:

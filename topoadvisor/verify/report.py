@@ -2,53 +2,136 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
-from topoadvisor.verify.judge import Judgement
+from topoadvisor.verify import selection
+from topoadvisor.verify.judge import Judgement, arrow
+from topoadvisor.verify.judge_hosts import HostJudgement
+from topoadvisor.verify.judge_patterns import PatternJudgement
 from topoadvisor.verify.run import Report
 
 SCHEMA = "topoadvisor.verify/1"
 
-_HEAD: tuple[str, ...] = ("pair", "class", "→", "←", "both", "expected", "verdict")
+_PAIRS: tuple[str, ...] = ("pair", "class", "→", "←", "both", "µs", "P2P off", "expected", "verdict")
+_HOSTS: tuple[str, ...] = ("host", "link", "to GPU", "from GPU", "both", "expected", "verdict")
+_PATTERNS: tuple[str, ...] = ("at once", "all", "slowest", "alone", "verdict")
+_OPINIONS: tuple[str, ...] = ("pair", "how", "→", "←", "both")
 
 
 def to_text(report: Report) -> str:
-    """A table of pairs, causes below their rows, notes, and how it was measured."""
-    rows = [_HEAD, *map(_row, report.pairs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["Peer copies between GPUs, GB/s (10⁹ bytes per second)", ""]
-    lines.append(_aligned(rows[0], widths))
-    for judgement, row in zip(report.pairs, rows[1:], strict=True):
-        lines.append(_aligned(row, widths))
-        if judgement.cause:
-            lines.append(f"    {judgement.cause}")
+    """Tables of pairs, hosts and patterns with causes below their rows, notes, and how it was measured."""
+    lines: list[str] = ["Copies, GB/s (10⁹ bytes per second)"]
+    lines += _table(_PAIRS, [(_pair_row(each), each.cause) for each in report.pairs], words=(0, 1, 7, 8))
+    lines += _table(_HOSTS, [(_host_row(each), each.cause) for each in report.hosts], words=(0, 1, 5, 6))
+    lines += _table(_PATTERNS, [(_pattern_row(each), each.cause) for each in report.patterns], words=(0, 4))
+    opinions = [row for each in report.pairs for row in _opinions(each)]
+    lines += _table(_OPINIONS, [(row, None) for row in opinions], words=(0, 1))
     lines.append("")
     lines += report.notes
     options = report.options
     lines.append(
-        f"Method: {report.method}, driver {report.driver or 'not read'}; {_size(options.size_bytes)} buffers, "
-        f"median of {options.repeats}, new random data each time and every byte compared; {report.date}."
+        f"Method: cudaMemcpyPeerAsync (copy engines), {report.method}, driver {report.driver or 'not read'}; "
+        f"{_sizes(report)} buffers, median of {options.repeats}, new random data each time and every byte compared; "
+        f"{report.date}."
     )
     return "\n".join(lines) + "\n"
 
 
-def _row(judgement: Judgement) -> tuple[str, ...]:
+def _sizes(report: Report) -> str:
+    large = {
+        each.size_bytes for each in report.measurements if each.size_bytes and each.size_bytes > selection.SMALL_BYTES
+    }
+    return " and ".join(map(_size, sorted(large, reverse=True))) or _size(report.options.size_bytes)
+
+
+def _table(
+    head: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], str | None]], words: tuple[int, ...]
+) -> list[str]:
+    """Numbers to the right, words to the left; nothing at all without rows."""
+    if not rows:
+        return []
+    cells = [head, *(row for row, _ in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+
+    def line(row: tuple[str, ...]) -> str:
+        fitted = [
+            text.ljust(width) if column in words else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(fitted).rstrip()
+
+    lines = ["", line(head)]
+    for row, cause in rows:
+        lines.append(line(row))
+        if cause:
+            lines.append(f"    {cause}")
+    return lines
+
+
+def _pair_row(judgement: Judgement) -> tuple[str, ...]:
     pair = judgement.pair
-    band = pair.band
-    expected = "?"
-    if band is not None:
-        both = "?" if band.expected_bi is None else f"{band.expected_bi:.0f}"
-        expected = f"{band.expected_uni:.0f} / {both}"
+    latencies = [each for each in judgement.other(selection.LATENCY) if each.latency_us is not None]
+    slowest = max(latencies, key=lambda each: each.latency_us or 0, default=None)
+    staged = next(iter(judgement.other(selection.STAGED)), None)
     return (
         f"GPU{pair.a} GPU{pair.b}",
         pair.link_class or "?",
         _cell(judgement.forward),
         _cell(judgement.backward),
         _cell(judgement.both),
-        expected,
+        "-" if slowest is None else f"{slowest.latency_us:.1f}",
+        _cell(staged),
+        _expected(pair.band),
         judgement.verdict,
     )
+
+
+def _opinions(judgement: Judgement) -> list[tuple[str, ...]]:
+    rows = []
+    for how, one_way, both in (
+        ("reads", selection.READ, selection.READ_BOTH),
+        ("kernel", selection.KERNEL, selection.KERNEL_BOTH),
+        ("P2P off", selection.STAGED, selection.STAGED_BOTH),
+    ):
+        found = {each.subject: each for each in judgement.other(one_way, both)}
+        if found and (how != "P2P off" or judgement.other(selection.READ)):
+            a, b = judgement.pair.a, judgement.pair.b
+            subjects = (f"gpu:{a}>gpu:{b}", f"gpu:{b}>gpu:{a}", f"gpu:{a}<>gpu:{b}")
+            rows.append((f"GPU{a} GPU{b}", how, *(_cell(found.get(subject)) for subject in subjects)))
+    return rows
+
+
+def _host_row(judgement: HostJudgement) -> tuple[str, ...]:
+    return (
+        f"GPU{judgement.host.gpu}",
+        judgement.host.link,
+        _cell(judgement.to_gpu),
+        _cell(judgement.from_gpu),
+        _cell(judgement.both),
+        "?" if judgement.host.band is None else f"{judgement.host.band.expected_uni:.0f}",
+        judgement.verdict,
+    )
+
+
+def _pattern_row(judgement: PatternJudgement) -> tuple[str, ...]:
+    measured = judgement.measured
+    what = "ring" if measured.kind == selection.RING else "all pairs of"
+    return (
+        f"{what} {arrow(measured.subject)}",
+        _cell(measured),
+        "-" if measured.slowest_gbps is None else f"{measured.slowest_gbps:.1f}",
+        "?" if judgement.expected_gbps is None else f"{judgement.expected_gbps:.1f}",
+        judgement.verdict,
+    )
+
+
+def _expected(band: Band | None) -> str:
+    if band is None:
+        return "?"
+    return f"{band.expected_uni:.0f} / {'?' if band.expected_bi is None else format(band.expected_bi, '.0f')}"
 
 
 def _cell(measurement: Measurement | None) -> str:
@@ -57,15 +140,6 @@ def _cell(measurement: Measurement | None) -> str:
     if measurement.outcome != "ok":
         return measurement.outcome
     return "?" if measurement.gbps is None else f"{measurement.gbps:.1f}"
-
-
-def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
-    """Numbers to the right, words to the left."""
-    cells = [
-        text.rjust(width) if 2 <= column <= 4 else text.ljust(width)
-        for column, (text, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()
 
 
 def _size(size_bytes: int) -> str:
@@ -86,6 +160,8 @@ def document(report: Report) -> dict[str, Any]:
         "repeats": report.options.repeats,
         "interrupted": report.interrupted,
         "pairs": [_pair(judgement) for judgement in report.pairs],
+        "hosts": [_host(judgement) for judgement in report.hosts],
+        "patterns": [_pattern(judgement) for judgement in report.patterns],
         "notes": report.notes,
     }
 
@@ -101,4 +177,27 @@ def _pair(judgement: Judgement) -> dict[str, Any]:
         "forward": judgement.forward,
         "backward": judgement.backward,
         "both": judgement.both,
+        "others": list(judgement.others),
+    }
+
+
+def _host(judgement: HostJudgement) -> dict[str, Any]:
+    return {
+        "gpu": judgement.host.gpu,
+        "link": judgement.host.link,
+        "verdict": judgement.verdict,
+        "cause": judgement.cause,
+        "expected": judgement.host.band,
+        "to_gpu": judgement.to_gpu,
+        "from_gpu": judgement.from_gpu,
+        "both": judgement.both,
+    }
+
+
+def _pattern(judgement: PatternJudgement) -> dict[str, Any]:
+    return {
+        "measured": judgement.measured,
+        "alone_gbps": judgement.expected_gbps,
+        "verdict": judgement.verdict,
+        "cause": judgement.cause,
     }

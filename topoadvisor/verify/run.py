@@ -1,37 +1,36 @@
-"""Measuring every pair of GPUs of this machine, and a report that survives hangs, crashes and Ctrl-C."""
+"""Measuring the links of this machine, and a report that survives hangs, crashes and Ctrl-C."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from topoadvisor import cpu_lists
 from topoadvisor import snapshot as snapshots
-from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.hardware import catalogue
+from topoadvisor.errors import InputError
 from topoadvisor.snapshot import Gpu, Measurement, Snapshot
-from topoadvisor.topology.links import nvlink_count
 from topoadvisor.topology.model import Topology
+from topoadvisor.verify import expectation, selection
 from topoadvisor.verify.child import Converse, End
-from topoadvisor.verify.judge import Judgement, PairFacts, judge, subjects
-from topoadvisor.verify.messages import STEPS, Copied, Job, Line, Look, Step
+from topoadvisor.verify.judge import Judgement, judge, subjects
+from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
+from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
+from topoadvisor.verify.messages import Job, Line, Measured
+from topoadvisor.verify.ready import ready
+from topoadvisor.verify.selection import Options, Planned
 
-UNI, BOTH = "peer-copy", "peer-copy-both"
-"""Kinds of the measurements made here."""
-
-_KIND: dict[Step, str] = {"forward": UNI, "backward": UNI, "both": BOTH}
-
-
-@dataclass(frozen=True)
-class Options:
-    size_bytes: int
-    repeats: int
-    deadline_s: float
-    """For one step: one direction of one pair, or both at once; the first of a pair includes starting CUDA."""
+Progress = Callable[[int, int, str], None]
+"""(steps done, steps in all, what is measured now)."""
+_MOST_LOST_ALIKE = 2
+"""Steps between the same ends that hang or die; then the others between them are left out."""
+_MOST_LOST_IN_A_ROW = 4
+"""Children in a row that bring nothing; then the rest of the group is given up."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Report:
     """What was measured and what it means."""
 
     pairs: list[Judgement]
+    hosts: list[HostJudgement]
+    patterns: list[PatternJudgement]
     measurements: list[Measurement]
     notes: list[str]
     options: Options
@@ -49,12 +50,16 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing failed, 1 a pair failed, 3 no pair could be measured, 130 interrupted."""
+        """0 all is well, 1 something failed or could not be measured, 3 nothing could be, 130 interrupted."""
         if self.interrupted:
             return 130
-        if any(pair.verdict == "fail" for pair in self.pairs):
+        judged: list[Judgement | HostJudgement | PatternJudgement] = [*self.pairs, *self.hosts, *self.patterns]
+        if any(each.verdict == "fail" for each in judged):
             return 1
-        return 0 if any(measurement.outcome == "ok" for measurement in self.measurements) else 3
+        if not any(measurement.outcome == "ok" for measurement in self.measurements):
+            return 3
+        # A second opinion may be missing; a link that nobody could measure is no link that works.
+        return int(any(each.outcome == "skipped" and each.kind in selection.FIRST for each in self.measurements))
 
 
 def verify(
@@ -64,215 +69,158 @@ def verify(
     *,
     converse: Converse,
     date: str,
-    progress: Callable[[str], None] = lambda text: None,
+    rings: Sequence[Sequence[int]] = (),
+    progress: Progress = lambda done, total, text: None,
 ) -> Report:
-    """Copy between all pairs of GPUs of the live machine that `snapshot` and its `topology` describe.
+    """Measure the GPUs of the live machine that `snapshot` and its `topology` describe.
 
-    Raises NothingDetermined when no pair can be measured: no GPU or one, MIG, no CuPy, no CUDA.
+    `rings` are the planned ring orders whose edges are also measured all at once. Raises NothingDetermined when nothing
+    can be measured: no GPU, MIG, no CuPy, no CUDA.
     """
-    gpus, notes = _measurable(snapshot)
-    progress("asking CUDA")
-    look = _look(snapshot, converse, options.deadline_s)
-    gpus, hidden = _visible(gpus, look)
-    notes += hidden + _busy_notes(gpus, look)
-
-    method = f"cudaMemcpyPeerAsync (copy engines), CuPy {look.cupy}, CUDA runtime {look.runtime}"
-    pairs = list(itertools.combinations(gpus, 2))
-    steps: list[tuple[Gpu, Gpu, Copied | _Lost]] = []
+    progress(0, 0, "asking CUDA")
+    here = ready(snapshot, converse=converse, deadline_s=options.deadline_s, least=1)
+    gpus, notes = here.gpus, list(here.notes)
+    if len(gpus) == 1:
+        notes.append("There is one GPU to measure, so only its way to the host was.")
+    groups = selection.plan(gpus, topology, options, rings)
+    total = sum(map(len, groups))
+    cpus = {gpu.address or "": sorted(cpu_lists.parse(gpu.cpu_affinity or "") or ()) for gpu in gpus}
+    results: list[tuple[Planned, Measured | End]] = []
     interrupted = False
+
     try:
-        for number, (a, b) in enumerate(pairs, 1):
-            progress(f"pair {number} of {len(pairs)}: GPU{a.index} and GPU{b.index}")
-            _measure_pair(a, b, options, converse, steps)
+        for group in groups:
+            _measure(group, cpus, options, converse, results, lambda name: progress(len(results), total, name))
     except KeyboardInterrupt:
         interrupted = True
         notes.append("Interrupted: what was measured until then is shown.")
 
+    method = f"CuPy {here.look.cupy}, CUDA runtime {here.look.runtime}"
+    driver = snapshot.driver.version
     measurements = [
-        _measurement(a, b, step, method=method, driver=snapshot.driver.version, date=date) for a, b, step in steps
+        _measurement(planned, result, method=method, driver=driver, date=date) for planned, result in results
     ]
-    if any(isinstance(step, Copied) and step.checked == "host" for _, _, step in steps):
-        notes.append("The data was compared on the host, because CuPy finds no NVRTC here.")
+    notes += _notes(gpus, results)
     reached = {measurement.subject for measurement in measurements}
-    facts = [pair_facts(snapshot, topology, a, b) for a, b in pairs if reached.intersection(subjects(a.index, b.index))]
+    facts = [
+        expectation.pair_facts(snapshot, topology, a, b)
+        for a, b in itertools.combinations(gpus, 2)
+        if reached.intersection(subjects(a.index, b.index))
+    ]
     return Report(
         pairs=judge(facts, measurements),
+        hosts=judge_hosts([expectation.host_facts(gpu) for gpu in gpus], measurements),
+        patterns=judge_patterns(measurements),
         measurements=measurements,
         notes=notes,
         options=options,
         method=method,
-        driver=snapshot.driver.version,
+        driver=driver,
         date=date,
         interrupted=interrupted,
     )
 
 
-def _measurable(snapshot: Snapshot) -> tuple[list[Gpu], list[str]]:
-    if not snapshot.gpus:
-        raise NothingDetermined(
-            "no NVIDIA GPU was found, so there is nothing to measure",
-            hint="verify measures the machine it runs on; `topoadvisor scan FILE` reads a topology from elsewhere.",
-        )
-    if len(snapshot.gpus) == 1:
-        raise NothingDetermined("there is one GPU, and peer copies need two")
-    mig = [gpu for gpu in snapshot.gpus if gpu.mig]
-    unplaced = [gpu for gpu in snapshot.gpus if not gpu.mig and gpu.address is None]
-    left = [gpu for gpu in snapshot.gpus if not gpu.mig and gpu.address is not None]
-    if len(left) < 2:
-        if mig:
-            raise NothingDetermined(f"MIG is on for {_names(mig)}, and MIG instances cannot copy to each other")
-        raise NothingDetermined(
-            f"the PCI address of {_names(unplaced)} was not read, so CUDA cannot be told which it is"
-        )
-    notes = [f"{_names(mig)} left out: MIG is on."] if mig else []
-    if unplaced:
-        notes.append(f"{_names(unplaced)} left out: the PCI address was not read.")
-    return left, notes
-
-
-def _look(snapshot: Snapshot, converse: Converse, deadline_s: float) -> Look:
-    found: list[Look] = []
-
-    def hear(line: Line) -> None:
-        if line.look:
-            found.append(line.look)
-
-    end = converse(Job(task="look"), deadline_s, hear)
-    if not found:
-        raise NothingDetermined(
-            f"CUDA gave no answer ({end.detail or 'it said nothing'})",
-            hint="Does `nvidia-smi` answer? A larger --deadline helps where GPUs are slow to start.",
-        )
-    if found[0].missing == "cupy":
-        major = (snapshot.driver.cuda or "").partition(".")[0]
-        packages = f"pip install cupy-cuda{major}x" if major else "pip install cupy-cuda13x (or cupy-cuda12x)"
-        raise NothingDetermined("CuPy is not installed, and the copies are made with it", hint=packages)
-    if found[0].missing:
-        raise NothingDetermined(found[0].missing)
-    return found[0]
-
-
-def _visible(gpus: list[Gpu], look: Look) -> tuple[list[Gpu], list[str]]:
-    hidden = [gpu for gpu in gpus if gpu.address not in look.addresses]
-    shown = [gpu for gpu in gpus if gpu.address in look.addresses]
-    why = "CUDA does not show it (CUDA_VISIBLE_DEVICES, or the container's devices)"
-    if len(shown) < 2:
-        raise NothingDetermined(f"fewer than two GPUs can be used: {_names(hidden)} left out, {why}")
-    return shown, [f"{_names(hidden)} left out: {why}."] if hidden else []
-
-
-def _busy_notes(gpus: Sequence[Gpu], look: Look) -> list[str]:
-    labels = {gpu.address: f"GPU{gpu.index}" for gpu in gpus}
+def _notes(gpus: Sequence[Gpu], results: Sequence[tuple[Planned, Measured | End]]) -> list[str]:
     notes = []
-    for busy in look.busy:
-        if busy.address in labels:
-            who = f"{busy.processes} other process{'es' * (busy.processes != 1)}" if busy.processes else "somebody else"
-            notes.append(
-                f"{labels[busy.address]} is in use by {who} ({busy.utilization} % busy): its numbers may be low."
-            )
+    measured = [result for _, result in results if isinstance(result, Measured)]
+    if any(result.checked == "host" for result in measured):
+        notes.append(
+            "CuPy finds no NVRTC here: data was compared on the host, and the start of each copy counts in its time."
+        )
+    unplaced = [gpu for gpu in gpus if not cpu_lists.parse(gpu.cpu_affinity or "") or (gpu.numa_node or 0) < 0]
+    if unplaced and any(planned.kind == selection.TO_HOST for planned, _ in results):
+        named = ", ".join(f"GPU{gpu.index}" for gpu in unplaced)
+        notes.append(f"No NUMA node is known for {named}: host buffers lie where the system put them.")
     return notes
 
 
-def _names(gpus: Sequence[Gpu]) -> str:
-    return ", ".join(f"GPU{gpu.index}" for gpu in gpus)
-
-
-@dataclass(frozen=True)
-class _Lost:
-    """A step that gave no result."""
-
-    step: Step
-    end: End
-
-
-def _measure_pair(
-    a: Gpu, b: Gpu, options: Options, converse: Converse, steps: list[tuple[Gpu, Gpu, Copied | _Lost]]
+def _measure(
+    group: Sequence[Planned],
+    cpus: dict[str, list[int]],
+    options: Options,
+    converse: Converse,
+    results: list[tuple[Planned, Measured | End]],
+    tell: Callable[[str], None],
 ) -> None:
-    """Append one result per step; a step that hangs or dies is left out of the next child."""
-    remaining = list(STEPS)
+    """Append one result per step. A step that hangs or dies ends its child, and is left out of the next one."""
+    remaining = {planned.step.name: planned for planned in group}
+    lost: Counter[frozenset[str]] = Counter()
+    lost_in_a_row = 0
     while remaining:
-        begun: list[Step] = []
-        done: list[Step] = []
+        begun: list[str] = []
+        done: list[str] = []
 
-        def hear(line: Line, begun: list[Step] = begun, done: list[Step] = done) -> None:
+        def hear(line: Line, begun: list[str] = begun, done: list[str] = done) -> None:
             if line.begin:
                 begun.append(line.begin)
-            if line.copied and line.copied.step in remaining:
-                remaining.remove(line.copied.step)
-                done.append(line.copied.step)
-                steps.append((a, b, line.copied))
+                tell(line.begin)
+            if line.measured and line.measured.name in remaining:
+                done.append(line.measured.name)
+                results.append((remaining.pop(line.measured.name), line.measured))
 
-        job = Job(
-            task="copy",
-            first=a.address or "",
-            second=b.address or "",
-            steps=list(remaining),
-            size_bytes=options.size_bytes,
-            repeats=options.repeats,
+        steps = [planned.step for planned in remaining.values()]
+        end = converse(Job(task="measure", steps=steps, cpus=cpus), options.deadline_s, hear)
+        unfinished = [name for name in begun if name in remaining]
+        if not remaining or (done and not unfinished):
+            continue
+        planned = remaining.pop((unfinished or list(remaining))[0])
+        results.append((planned, end))
+        lost[_ends(planned)] += 1
+        lost_in_a_row = 0 if done else lost_in_a_row + 1
+        for other in list(remaining.values()):
+            # A path that does not come back would cost the deadline once more for every step that is left.
+            if lost[_ends(other)] >= _MOST_LOST_ALIKE or lost_in_a_row >= _MOST_LOST_IN_A_ROW:
+                note = "left out, because copies before it hung or died"
+                skipped = Measured(name=other.step.name, outcome="skipped", note=note)
+                results.append((remaining.pop(other.step.name), skipped))
+
+
+def _ends(planned: Planned) -> frozenset[str]:
+    return frozenset(end for flow in planned.step.flows for end in (flow.source, flow.target))
+
+
+def _measurement(
+    planned: Planned, result: Measured | End, *, method: str, driver: str | None, date: str
+) -> Measurement:
+    base = Measurement(
+        kind=planned.kind, subject=planned.subject, method=f"{_how(planned)}, {method}", driver=driver, date=date
+    )
+    if isinstance(result, End):
+        return msgspec.structs.replace(
+            base,
+            outcome="timeout" if result.how == "timeout" else "crashed",
+            note=result.detail or "it ended without an answer",
         )
-        end = converse(job, options.deadline_s, hear)
-        unfinished = [step for step in begun if step in remaining]
-        if remaining and (unfinished or not done):
-            lost = (unfinished or remaining)[0]
-            remaining.remove(lost)
-            steps.append((a, b, _Lost(lost, end)))
-
-
-def _measurement(a: Gpu, b: Gpu, step: Copied | _Lost, *, method: str, driver: str | None, date: str) -> Measurement:
-    subject = dict(zip(STEPS, subjects(a.index, b.index), strict=True))[step.step]
-    if isinstance(step, _Lost):
-        return Measurement(
-            kind=_KIND[step.step],
-            subject=subject,
-            outcome="timeout" if step.end.how == "timeout" else "crashed",
-            note=step.end.detail or "it ended without an answer",
-            method=method,
-            driver=driver,
-            date=date,
-        )
-    median = statistics.median(step.gbps) if step.gbps else None
-    return Measurement(
-        kind=_KIND[step.step],
-        subject=subject,
-        gbps=round(median, 2) if median is not None else None,
-        spread=round((max(step.gbps) - min(step.gbps)) / median, 4) if median else None,
-        size_bytes=step.size_bytes or None,
-        repeats=len(step.gbps) or None,
-        peer_access=step.peer_access,
-        data_ok={"ok": True, "wrong-data": False}.get(step.outcome),
-        outcome=step.outcome,
-        note=step.note,
-        method=method,
-        driver=driver,
-        date=date,
+    measured = msgspec.structs.replace(
+        base,
+        size_bytes=result.size_bytes or None,
+        repeats=len(result.seconds) or None,
+        peer_access=result.peer_access,
+        data_ok={"ok": True, "wrong-data": False}.get(result.outcome),
+        outcome=result.outcome,
+        note=result.note,
+    )
+    if not result.seconds:
+        return measured
+    seconds = statistics.median(result.seconds)
+    measured = msgspec.structs.replace(measured, spread=round((max(result.seconds) - min(result.seconds)) / seconds, 4))
+    if planned.kind == selection.LATENCY:
+        return msgspec.structs.replace(measured, latency_us=round(seconds * 1e6, 2))
+    flows = len(planned.step.flows)
+    slowest = max(result.flow_seconds, default=seconds)
+    return msgspec.structs.replace(
+        measured,
+        gbps=round(flows * result.size_bytes / seconds / 1e9, 2),
+        slowest_gbps=round(result.size_bytes / slowest / 1e9, 2) if flows > 1 else None,
     )
 
 
-def pair_facts(snapshot: Snapshot, topology: Topology, a: Gpu, b: Gpu) -> PairFacts:
-    """What a pair's link should reach, by its class and the slower of the two GPUs' PCIe links."""
-    link_class = topology.pair(f"gpu:{a.index}", f"gpu:{b.index}").link_class
-    gen = _lower(a.pcie.max_gen if a.pcie else None, b.pcie.max_gen if b.pcie else None)
-    width = _lower(a.pcie.max_width if a.pcie else None, b.pcie.max_width if b.pcie else None)
-    cpu = snapshot.host.cpu
-    band = None
-    if link_class is not None:
-        band = catalogue.peer_copy_band(
-            link_class,
-            model=catalogue.gpu_model(a.name, a.pci_device),
-            nvlink_generation=_nvlink_generation(a) if nvlink_count(link_class) else None,
-            pcie_gen=gen,
-            pcie_width=width,
-            cpu=catalogue.cpu_model(cpu.vendor, cpu.family, cpu.model, cpu.architecture) if cpu else None,
-        )
-    return PairFacts(a.index, b.index, link_class, band, catalogue.staged_copy_range(gen, width))
-
-
-def _lower(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else min(a, b)
-
-
-def _nvlink_generation(gpu: Gpu) -> str | None:
-    return next((link.generation for link in gpu.nvlinks or [] if link.active and link.generation), None)
+def _how(planned: Planned) -> str:
+    if planned.step.engine == "kernel":
+        return "kernel of the source GPU"
+    call = "cudaMemcpyAsync" if planned.kind in (selection.TO_HOST, selection.HOST_BOTH) else "cudaMemcpyPeerAsync"
+    return f"{call} (copy engines{' of the target' if planned.step.issued_by == 'target' else ''})"
 
 
 def base_for(path: Path, live: Snapshot) -> Snapshot:

@@ -1,0 +1,71 @@
+"""What copies mean that ran at the same time: contention, which pairs alone never show. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from topoadvisor.snapshot import Measurement
+from topoadvisor.verify import selection
+from topoadvisor.verify.judge import Found, Verdict, broken_by, index
+
+_PATTERN_LEAST = {selection.RING: 0.85, selection.SWITCH: 0.7}
+"""Share of the undisturbed rate that the slowest flow of a pattern keeps where nothing is shared."""
+_COLLAPSE = 0.25
+"""Fair sharing of one uplink by the flows that need it costs a half to three quarters; below that something breaks."""
+
+
+@dataclass(frozen=True)
+class PatternJudgement:
+    """Copies that ran at the same time judged by what each reaches alone."""
+
+    measured: Measurement
+    expected_gbps: float | None
+    """Of the slowest flow, if GPUs shared nothing but their own links."""
+    verdict: Verdict
+    cause: str | None
+
+
+def judge_patterns(measurements: Sequence[Measurement]) -> list[PatternJudgement]:
+    """One judgement per ring or switch group that was measured."""
+    found = index(measurements)
+    judged = []
+    for measured in measurements:
+        if measured.kind in _PATTERN_LEAST:
+            expected = _alone(measured, found)
+            verdict, cause = _judge_pattern(measured, expected)
+            judged.append(PatternJudgement(measured, expected, verdict, cause))
+    return judged
+
+
+def _alone(measured: Measurement, found: Found) -> float | None:
+    """What the slowest flow would reach if only the GPUs' own links were shared; None unless all were measured."""
+    if measured.kind == selection.RING:
+        names = measured.subject.split(">")
+        flows = list(itertools.pairwise(names))
+        sharing = 1
+    else:
+        names = measured.subject.split(",")
+        flows = [(a, b) for a in names for b in names if a != b]
+        sharing = len(names) - 1
+    alone = [found.get((selection.PEER, f"{a}>{b}")) for a, b in flows]
+    rates = [m.gbps for m in alone if m is not None and m.outcome == "ok" and m.gbps]
+    return round(min(rates) / sharing, 2) if rates and len(rates) == len(flows) else None
+
+
+def _judge_pattern(measured: Measurement, expected: float | None) -> tuple[Verdict, str | None]:
+    broken = broken_by([measured])
+    if broken:
+        return "fail", broken
+    if measured.outcome != "ok" or not measured.slowest_gbps:
+        return "unknown", f"not measured: {measured.note}" if measured.note else "not measured"
+    if expected is None:
+        return "unknown", "not every pair of it was measured alone"
+    share = measured.slowest_gbps / expected
+    if share >= _PATTERN_LEAST[measured.kind]:
+        return "pass", None
+    what = f"the slowest flow keeps {share:.0%} of what it would have without contention"
+    if share < _COLLAPSE:
+        return "fail", f"{what}: worse than fair sharing of an uplink"
+    return "warn", f"{what}: flows share an uplink or a link between sockets"
