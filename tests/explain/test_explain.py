@@ -108,10 +108,21 @@ def test_an_assumed_value_is_in_force(capsys: pytest.CaptureFixture[str]) -> Non
         ("TORCH_NCCL_TRACE_BUFFER_SIZE", "use TORCH_FR_BUFFER_SIZE"),
         ("NVSHMEM_IB_ENABLE_IBGDA", "PeerMappingOverride=1"),
         ("NCCL_ALGO=RING", "NCCL works with: Ring"),
+        ("TORCH_NCCL_BLOCKING_WAIT", "No watchdog runs then"),
+        ("NCCL_BLOCKING_WAIT", "use TORCH_NCCL_BLOCKING_WAIT"),
+        ("TORCH_FR_BUFFER_SIZE", "since 2.11: 2000"),
+        ("OFI_NCCL_TOPO_FILE_WRITE_ENABLE", "1.7 and newer before 1.11"),
+        ("NVSHMEM_HCA_LIST", "Without NVSHMEM_ENABLE_NIC_PE_MAPPING=1"),
     ],
 )
 def test_words(word: str, piece: str) -> None:
     assert piece in " ".join(_say(word).split())
+
+
+def test_nccl_conf_is_recommended_only_for_what_nccl_reads() -> None:
+    assert "belongs in nccl.conf" in _say("NCCL_SOCKET_IFNAME")
+    for name, info in register.neighbours().items():
+        assert "nccl.conf" not in _say(name).split("Rules that mention it")[0], (name, info.setting_class)
 
 
 def test_a_typo_is_answered_with_the_nearest_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,11 @@ def test_every_entry_is_whole() -> None:
             assert pitfall.endswith("."), name
         for other in (info.replacement, info.replaces):
             assert other is None or other in EVERY, name
+        if info.history:
+            ages = [versions.parse(since) for since in info.history]
+            assert ages == sorted(ages), name
+            assert list(info.history.values())[-1] == info.default, name
+            assert len(set(info.history.values())) > 1, name
 
 
 def test_every_variable_of_nccl_has_a_parser_a_kind_and_a_default() -> None:
@@ -47,17 +52,13 @@ def test_every_variable_of_nccl_has_a_parser_a_kind_and_a_default() -> None:
         assert reading.read(info, "1") is not None, name
         if info.bits:
             assert (info.minimum, info.maximum) == (0, 2 ** info.bits[-1] - 1), name
-        if info.history:
-            ages = [versions.parse(since) for since in info.history]
-            assert ages == sorted(ages), name
-            assert list(info.history.values())[-1] == info.default, name
-            assert len(set(info.history.values())) > 1, name
 
 
 def test_neighbours_name_their_owner_and_are_not_read_by_nccl() -> None:
     for name, info in neighbours().items():
         assert info.owner != "NCCL", name
         assert info.parser is None, name
+        assert info.source.count("/") > 4, f"{name}: the source is a file or a page, not a whole repository"
     assert not set(registry()) & set(neighbours())
 
 

@@ -27,6 +27,11 @@ _CLASSES: Final = {
     "workaround": "until something is repaired",
     "diagnostic": "never kept in nccl.conf",
 }
+_CLASSES_OF_OTHERS: Final = _CLASSES | {
+    "system": "part of the set-up",
+    "diagnostic": "for finding faults, not for production",
+}
+"""NCCL reads nccl.conf when it starts; for whoever reads these that is too late, or never."""
 _EQUAL: Final = {"yes": "must be the same on every rank", "no": "may differ between ranks"}
 _MANUAL: Final = {
     "system": "In NCCL's manual under system configuration.",
@@ -74,7 +79,8 @@ def _variable(info: SettingInfo, explanation: Explanation) -> Iterator[str]:
 
 def _headline(info: SettingInfo) -> str:
     own = info.owner == "NCCL"
-    parts = [f"{info.setting_class}: {_CLASSES[info.setting_class]}"]
+    classes = _CLASSES if own else _CLASSES_OF_OTHERS
+    parts = [f"{info.setting_class}: {classes[info.setting_class]}"]
     parts.append(f"{_KINDS[info.kind]}, {_SCOPES[info.scope]}" if info.kind else f"a setting {_SCOPES[info.scope]}")
     if info.equal:
         parts.append(_EQUAL[info.equal])
