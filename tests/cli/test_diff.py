@@ -57,6 +57,18 @@ def test_a_value_read_on_one_side_only(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Read before and not now, which says nothing about the machine: version of node" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json")))
+def test_what_nccl_would_see_is_no_change_of_the_machine(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name.startswith("paste"):
+        pytest.skip("a matrix without addresses cannot be exported")
+    seen = str(tmp_path / "topology.xml")
+    assert main(["emit", "nccl-topo", f"fixture:{name}", "-o", seen]) == 0
+    for captures in ([f"fixture:{name}", seen], [seen, f"fixture:{name}"]):
+        assert main(["diff", *captures, "--format", "json"]) == 0, capsys.readouterr().out
+
+
 def test_unreadable_and_twice_standard_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "fixture:dgx-h100", str(tmp_path / "none")]) == 2
     assert main(["diff", "-", "-"]) == 2

@@ -117,6 +117,61 @@ def test_a_gpu_that_is_gone_and_the_numbers_that_shift() -> None:
     assert [change.kind for change in compare(new, old).changes if change.kind != "gpu"] == ["gpu-new"]
 
 
+def of_job(snapshot: Snapshot, origin: str, **values: Any) -> Snapshot:
+    """What NCCL shows of the same machine."""
+    return replace(
+        snapshot,
+        origin=origin,
+        p2p=None,
+        settings=None,
+        nccl_libraries=None,
+        matrices=[],
+        gpus=[replace(gpu, numa_node=-1) for gpu in snapshot.gpus[:4]],
+        nics=(snapshot.nics or [])[:2],
+        pci=[device for device in snapshot.pci or () if device.address in {gpu.address for gpu in snapshot.gpus}],
+        **values,
+    )
+
+
+@pytest.mark.parametrize("origin", ["nccl-log", "nccl-topology-xml"])
+def test_what_nccl_never_shows_is_no_change(origin: str) -> None:
+    old = fixture()
+    for found in (compare(old, of_job(old, origin)), compare(of_job(old, origin), old)):
+        assert [change.message for change in found.changes] == []
+        unread = {(each.subject, each.field) for each in found.unread}
+        assert {("gpu:7", "gpu"), ("gpu:0", "numa_node"), ("nic:mlx5_5", "nic"), ("pci:0000:05:00.0", "pci")} <= unread
+
+
+def test_a_log_is_compared_by_what_was_in_force_and_which_version_ran() -> None:
+    def live(*versions: str) -> Snapshot:
+        libraries = [NcclLibrary(path=f"/lib{place}/libnccl.so.2", version=each) for place, each in enumerate(versions)]
+        settings = [
+            Setting(name="NCCL_ALGO", value="Ring", origin="environment"),
+            Setting(name="NCCL_ALGO", value="Tree", origin="/etc/nccl.conf"),
+            Setting(name="NCCL_IB_HCA", value="mlx5", origin="/etc/nccl.conf"),
+        ]
+        return replace(fixture(), nccl_libraries=libraries, settings=settings)
+
+    def log(version: str, **values: str) -> Snapshot:
+        settings = [Setting(name=name, value=value, origin="nccl-log") for name, value in values.items()]
+        return replace(
+            of_job(fixture(), "nccl-log"),
+            nccl_libraries=[NcclLibrary(path="nccl-log", version=version)],
+            settings=settings,
+        )
+
+    same = compare(live("2.28.9", "2.20.5"), log("2.28.9", NCCL_ALGO="Ring"))
+    assert same.same
+    assert {("nccl:/lib1/libnccl.so.2", "library"), ("variable:NCCL_IB_HCA", "in_force")} <= {
+        (each.subject, each.field) for each in same.unread
+    }
+    changed = only(compare(live("2.28.9"), log("2.29.1", NCCL_ALGO="Tree")))
+    assert told(changed) == ("setting", "variable:NCCL_ALGO", "in_force", "Ring", "Tree", "warning")
+    back = compare(log("2.29.1"), live("2.28.9"))
+    assert back.same
+    assert [each.before for each in back.unread if each.field == "nccl.loaded"] == ["2.29.1"]
+
+
 @pytest.mark.parametrize("make", [real_uuids, lambda snapshot: snapshot])
 def test_a_gpu_that_moved(make: Callable[[Snapshot], Snapshot]) -> None:
     old = replace(make(fixture("2x3090-bridge")), pci=None)
@@ -166,7 +221,6 @@ def test_gpus_without_any_identity_are_matched_by_number() -> None:
         cells = {row: {column: relation for column in names if column != row} for row in names}
         return Snapshot(
             origin="matrix",
-            sources=[Source(name="paste", status="ok")],
             gpus=[Gpu(index=place) for place in range(count)],
             matrices=[Matrix(gpus=names, nics=[], cells=cells)],
         )
@@ -177,10 +231,11 @@ def test_gpus_without_any_identity_are_matched_by_number() -> None:
         ("gpu-gone", "gpu:2", "gpu", "index 2", None, "error"),
         ("link-class", "gpu:0-gpu:1", "link_class", "PIX", "SYS", "warning"),
     ]
-    cut = replace(paste(2, "PIX"), sources=[Source(name="paste", status="partial", reason="cut")])
+    rows = {"GPU0": {"GPU1": "PIX"}}
+    cut = replace(paste(2, "PIX"), matrices=[replace(paste(2, "PIX").matrices[0], cells=rows)])
     incomplete = compare(paste(3, "PIX"), cut)
     assert incomplete.same
-    assert "not complete" in incomplete.unread[0].message
+    assert "does not show every GPU" in incomplete.unread[0].message
 
 
 def test_what_changes_by_itself_is_no_change() -> None:

@@ -6,7 +6,7 @@ replay counters that did not rise, durations, dates, raw text, measurements, and
 
 from __future__ import annotations
 
-from topoadvisor.diff import devices, match, surroundings
+from topoadvisor.diff import devices, match, reach, software, surroundings
 from topoadvisor.diff.document import Diff
 from topoadvisor.diff.ledger import Ledger
 from topoadvisor.snapshot import Snapshot
@@ -35,16 +35,19 @@ def compare(
         from topoadvisor.redact import redact
 
         before, after = (snapshot if snapshot.redacted else redact(snapshot) for snapshot in (before, after))
+    old = before_topology or graph.build(before)
+    new = after_topology or graph.build(after)
+    before, after = reach.comparable(before, after)
     ledger = Ledger()
     matched = match.gpus(before, after)
     devices.compare(before, after, matched, ledger)
     same_nics = surroundings.compare(before, after, matched, ledger)
-    old = before_topology or graph.build(before)
-    new = after_topology or graph.build(after)
+    software.compare(before, after, ledger)
     labels = {node: f"GPU{old.graph.nodes[node]['index']}" for node in old.gpus}
     labels |= {node: str(old.graph.nodes[node]["label"]) for node in old.nics}
     same_node = {f"gpu:{gpu.index}": f"gpu:{other.index}" for gpu, other in matched.pairs}
-    devices.link_classes(old, new, same_node | same_nics, labels, ledger)
+    rootless = reach.is_job(before) or reach.is_job(after)
+    devices.link_classes(old, new, same_node | same_nics, labels, ledger, rootless=rootless)
     changes = ledger.ordered()
     return Diff(
         same=not changes,

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from topoadvisor.advice import Severity
+from topoadvisor.diff import reach
 from topoadvisor.diff.ledger import Field, Ledger, Who, always, leaves, lower_is
 from topoadvisor.diff.match import Matched
 from topoadvisor.snapshot import Gpu, NvLink, P2p, Snapshot
-from topoadvisor.topology.links import PCIE_ORDER, nvlink_count
+from topoadvisor.topology.links import PCIE_ORDER, LinkClass, nvlink_count
 from topoadvisor.topology.model import Topology
 
 BUSY_UP_TO: Final = 2
@@ -54,6 +55,7 @@ _FABRIC: Final = (
     Field("health_mask", "fabric health mask", always("warning"), "fabric"),
 )
 _CLUSTER: Final = Field("cluster_uuid", "fabric cluster", always("warning"), "fabric")
+_LINKS_UP: Final = Field("nvlinks", "NVLinks up", lower_is("error"), "nvlink")
 _LINK: Final = (
     Field("generation", "generation", always("warning"), "nvlink"),
     Field("raw_mbps", "line rate in MB/s", lower_is("error"), "nvlink"),
@@ -78,6 +80,7 @@ def compare(before: Snapshot, after: Snapshot, matched: Matched, ledger: Ledger)
     """Compare everything about single GPUs and about what the driver grants between them."""
     _existence(before, after, matched, ledger)
     addresses = {new.address: old.address for old, new in matched.pairs if new.address}
+    numbered = reach.numbers_links(before) and reach.numbers_links(after)
     for old, new in matched.pairs:
         name = who(old)
         _identity(name, old, new, matched.uuids_tell, ledger)
@@ -89,36 +92,26 @@ def compare(before: Snapshot, after: Snapshot, matched: Matched, ledger: Ledger)
             ledger.change("pcie", name.subject, "pcie_replays", old.pcie_replays, new.pcie_replays, "warning", text)
         if old.fabric or new.fabric:
             ledger.fields(name, (*_FABRIC, *((_CLUSTER,) if matched.uuids_tell else ())), old.fabric, new.fabric)
-        _nvlinks(name, old.nvlinks, new.nvlinks, addresses, ledger)
+        if numbered or None in (old.nvlinks, new.nvlinks):
+            _nvlinks(name, old.nvlinks, new.nvlinks, addresses, ledger)
+        else:
+            ledger.value(name, _LINKS_UP, *(_up(gpu.nvlinks) for gpu in (old, new)))
     _grants(before.p2p, after.p2p, matched, ledger)
 
 
 def _existence(before: Snapshot, after: Snapshot, matched: Matched, ledger: Ledger) -> None:
     for gpu in matched.gone:
-        if reason := _not_listed(after):
+        if reason := reach.why_unlisted(after):
             ledger.only_one(who(gpu), "gpu", f"it ({reason})", gpu.name or "there", None)
             continue
         text = f"{who(gpu).label} {gpu.name or ''}".rstrip() + " is gone"
         ledger.change("gpu-gone", f"gpu:{gpu.index}", "gpu", _identified(gpu), None, "error", text)
     for gpu in matched.new:
-        if reason := _not_listed(before):
+        if reason := reach.why_unlisted(before):
             ledger.only_one(who(gpu), "gpu", f"it ({reason})", None, gpu.name or "there")
             continue
         text = f"{who(gpu).label} {gpu.name or ''}".rstrip() + " is new"
         ledger.change("gpu-new", f"gpu:{gpu.index}", "gpu", None, _identified(gpu), "info", text)
-
-
-def _not_listed(snapshot: Snapshot) -> str | None:
-    """Why a GPU that is missing from this capture may be there all the same; None when it is not there."""
-    paste = snapshot.source("paste")
-    if paste is not None and paste.status == "partial":
-        return "the pasted text is not complete"
-    if snapshot.gpus or snapshot.pci is not None:
-        return None
-    nvml = snapshot.source("nvml")
-    if nvml is not None and nvml.status == "ok":
-        return None
-    return (nvml and nvml.reason) or "NVML was not read"
 
 
 def _identified(gpu: Gpu) -> str:
@@ -145,9 +138,7 @@ def _nvlinks(
 ) -> None:
     if old is None or new is None:
         if old or new:
-            was, is_now = (
-                None if links is None else f"{sum(bool(link.active) for link in links)} up" for links in (old, new)
-            )
+            was, is_now = (None if links is None else f"{_up(links)} up" for links in (old, new))
             ledger.only_one(name, "nvlinks", "NVLinks", was, is_now)
         return
     now = {link.link: link for link in new}
@@ -157,6 +148,10 @@ def _nvlinks(
         if link.active:
             where = Who(f"{name.subject}/link:{link.link}", f"{name.label}: NVLink {link.link}")
             ledger.change("nvlink", where.subject, "active", None, True, "info", f"{where.label} is new and up")
+
+
+def _up(links: list[NvLink] | None) -> int:
+    return sum(bool(link.active) for link in links or ())
 
 
 def _link(name: Who, old: NvLink, new: NvLink | None, addresses: Mapping[str, str | None], ledger: Ledger) -> None:
@@ -203,9 +198,18 @@ def _grants(old: list[P2p] | None, new: list[P2p] | None, matched: Matched, ledg
 
 
 def link_classes(
-    before: Topology, after: Topology, same_node: Mapping[str, str], labels: Mapping[str, str], ledger: Ledger
+    before: Topology,
+    after: Topology,
+    same_node: Mapping[str, str],
+    labels: Mapping[str, str],
+    ledger: Ledger,
+    *,
+    rootless: bool,
 ) -> None:
-    """Compare how two devices are joined. `same_node` maps node ids of GPUs and NICs before to those after."""
+    """Compare how two devices are joined. `same_node` maps node ids of GPUs and NICs before to those after.
+
+    `rootless`: one of the captures shows no root complexes, so that it calls PHB what may be NODE.
+    """
     unread: dict[bool, list[str]] = {True: [], False: []}
     for (a, b), pair in before.pairs.items():
         if a not in same_node or b not in same_node:
@@ -219,7 +223,7 @@ def link_classes(
             continue
         subject = f"{a}-{b}"
         ledger.count("link-class", subject)
-        if old != new:
+        if old != new and not (rootless and {old, new} == {LinkClass.PHB, LinkClass.NODE}):
             reasoned = " (inferred)" if pair.inferred or (now and now.inferred) else ""
             text = f"{labels.get(a, a)}–{labels.get(b, b)}: link class {old} → {new}{reasoned}"
             ledger.change("link-class", subject, "link_class", old, new, _verdict(old, new), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from topoadvisor.advice import SEVERITIES, Change, Severity
 from topoadvisor.diff.document import KINDS, Group, Unread
@@ -36,6 +36,9 @@ class Who:
 
     subject: str
     label: str
+
+
+NODE: Final = Who("node", "Node")
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,13 @@ class Ledger:
         text = f"{who.label}: {noun} {was}"
         self.unread.append(Unread(subject=who.subject, field=name, before=before, after=after, message=text))
 
+    def both(self, name: str, noun: str, before: Any, after: Any) -> bool:
+        """Whether both captures hold a list; one that only one of them holds is noted."""
+        if (before is None) is not (after is None):
+            was, is_now = (None if part is None else f"{len(part)} read" for part in (before, after))
+            self.only_one(NODE, name, noun, was, is_now)
+        return before is not None and after is not None
+
     def count(self, kind: str, subject: str) -> None:
         """Note that something about `subject` could be compared."""
         self._compared.setdefault(KINDS[kind], set()).add(subject)
@@ -114,6 +124,15 @@ class Ledger:
                 message=message,
             )
         )
+
+    def lone(
+        self, kind: str, who: Who, name: str, before: Any, after: Any, severity: Severity, message: str, *, listed: bool
+    ) -> None:
+        """Note a thing that only one capture has: a change where the other one would have `listed` it."""
+        if listed:
+            self.change(kind, who.subject, name, before, after, severity, message)
+        else:
+            self.only_one(who, name, "it", before, after)
 
     def ordered(self) -> list[Change]:
         """The changes, worst first, then by kind and subject."""

@@ -1,18 +1,17 @@
-"""The machine around the GPUs: NICs, PCI tree, NUMA, CPU, kernel, firmware, driver, NCCL, settings, services."""
+"""The machine around the GPUs: NICs, PCI tree, NUMA, CPU, kernel, firmware, driver, services."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from topoadvisor.advice import Severity
-from topoadvisor.diff import match
+from topoadvisor.diff import match, reach
 from topoadvisor.diff.devices import write_size
-from topoadvisor.diff.ledger import Field, Ledger, Who, always, leaves, lower_is
+from topoadvisor.diff.ledger import NODE, Field, Ledger, Who, always, leaves, lower_is
 from topoadvisor.diff.match import Matched
-from topoadvisor.snapshot import Host, IbPort, NcclLibrary, Nic, NumaNode, PciDevice, Setting, Snapshot
+from topoadvisor.snapshot import IbPort, PciDevice, Snapshot
 
-_NODE: Final = Who("node", "Node")
 _NUMA_MEMORY_TOLERANCE: Final = 0.02
 """What the kernel keeps for itself differs from boot to boot."""
 _PASSING: Final = {"veth", "loopback"}
@@ -40,11 +39,14 @@ _PORT: Final = (
     Field("link_layer", "link layer", always("warning"), "nic"),
     Field("gid_types", "GID types", always("warning"), "nic"),
 )
-_PCI: Final = (
+_PCI_ANYWHERE: Final = (
     Field("driver", "kernel driver", always("warning"), "pci"),
-    Field("parent", "bridge above", always("warning"), "pci"),
     Field("root", "root complex", always("warning"), "pci"),
     Field("acs_redirect", "ACS redirect", always("warning"), "pci"),
+)
+_PCI: Final = (
+    *_PCI_ANYWHERE,
+    Field("parent", "bridge above", always("warning"), "pci"),
     Field("max_link_width", "highest width", lower_is("warning"), "pci"),
     Field("max_link_speed_gts", "highest rate in GT/s", lower_is("warning"), "pci"),
 )
@@ -82,41 +84,30 @@ _DRIVER: Final = (
     Field("flavour", "driver flavour", always("warning"), "driver"),
     Field("cuda", "highest CUDA version", always("info"), "driver"),
 )
-_LIBRARY: Final = Field("version", "version", always("warning"), "nccl")
 _IOMMU: Final = Field("iommu", "IOMMU group types", always("warning"), "iommu")
 _FIRMWARE: Final = {"bios_version": "info", "bios_date": "info"}
 
 
 def compare(before: Snapshot, after: Snapshot, matched: Matched, ledger: Ledger) -> dict[str, str]:
     """Compare everything but the GPUs; returns the node id before → after of each NIC that is in both."""
-    live = before.origin == after.origin == "live"
-    same_nics = _nics(before.nics, after.nics, ledger, everything=live)
+    same_nics = _nics(before, after, ledger)
     _pci(before, after, matched, ledger)
-    ledger.fields(_NODE, _DRIVER, before.driver, after.driver)
-    _libraries(before.nccl_libraries, after.nccl_libraries, ledger)
-    _settings(before.settings, after.settings, ledger)
-    _host(before.host, after.host, ledger)
+    ledger.fields(NODE, _DRIVER, before.driver, after.driver)
+    _host(before, after, ledger)
     return same_nics
 
 
-def _both(name: str, noun: str, old: Any, new: Any, ledger: Ledger) -> bool:
-    """Whether both captures hold a list; one that only one of them holds is noted."""
-    if (old is None) is not (new is None):
-        was, is_now = (None if part is None else f"{len(part)} read" for part in (old, new))
-        ledger.only_one(_NODE, name, noun, was, is_now)
-    return old is not None and new is not None
-
-
-def _nics(old: list[Nic] | None, new: list[Nic] | None, ledger: Ledger, *, everything: bool) -> dict[str, str]:
-    """Compare NICs. Unless both captures list `everything`, a plain interface that one of them lacks is no news."""
-    if not _both("nics", "NICs", old, new, ledger):
+def _nics(before: Snapshot, after: Snapshot, ledger: Ledger) -> dict[str, str]:
+    """Compare NICs. Unless both captures are live, a plain interface that one of them lacks is no news."""
+    if not ledger.both("nics", "NICs", before.nics, after.nics):
         return {}
-    pairs, gone, fresh = match.nics(old or (), new or ())
+    everything = before.origin == after.origin == "live"
+    pairs, gone, fresh = match.nics(before.nics or (), after.nics or ())
     for nic, other in pairs:
         name = Who(f"nic:{nic.name}", nic.name)
         ledger.fields(name, _NIC, nic, other)
-        _ports(name, nic.ports, other.ports, ledger)
-    for nics, kind in ((gone, "nic-gone"), (fresh, "nic-new")):
+        _ports(name, nic.ports, other.ports, ledger, listed=not reach.is_job(after))
+    for nics, kind, other_side in ((gone, "nic-gone", after), (fresh, "nic-new", before)):
         for nic in nics:
             if nic.kind in _PASSING or not (nic.rdma or everything):
                 continue
@@ -125,11 +116,12 @@ def _nics(old: list[Nic] | None, new: list[Nic] | None, ledger: Ledger, *, every
             what = " ".join(filter(None, (nic.name, f"({nic.address})" if nic.address else "")))
             was, is_now = (what, None) if nics is gone else (None, what)
             text = f"{what} is {'gone' if nics is gone else 'new'}"
-            ledger.change(kind, f"nic:{nic.name}", "nic", was, is_now, severity, text)
+            name = Who(f"nic:{nic.name}", nic.name)
+            ledger.lone(kind, name, "nic", was, is_now, severity, text, listed=not reach.is_job(other_side))
     return {f"nic:{nic.name}": f"nic:{other.name}" for nic, other in pairs}
 
 
-def _ports(name: Who, old: list[IbPort] | None, new: list[IbPort] | None, ledger: Ledger) -> None:
+def _ports(name: Who, old: list[IbPort] | None, new: list[IbPort] | None, ledger: Ledger, *, listed: bool) -> None:
     if old is None or new is None:
         if old or new:
             was, is_now = (None if each is None else len(each) for each in (old, new))
@@ -141,11 +133,12 @@ def _ports(name: Who, old: list[IbPort] | None, new: list[IbPort] | None, ledger
         if port.port in now:
             ledger.fields(where, _PORT, port, now[port.port])
         else:
-            ledger.change("nic", where.subject, "port", port.state, None, "error", f"{where.label} is gone")
+            text = f"{where.label} is gone"
+            ledger.lone("nic", where, "port", port.state or "there", None, "error", text, listed=listed)
 
 
 def _pci(before: Snapshot, after: Snapshot, matched: Matched, ledger: Ledger) -> None:
-    if not _both("pci", "PCI devices", before.pci, after.pci, ledger):
+    if not ledger.both("pci", "PCI devices", before.pci, after.pci):
         return
     names = _owners(before, matched)
     told = {gpu.address for snapshot in (before, after) for gpu in snapshot.gpus}
@@ -156,13 +149,16 @@ def _pci(before: Snapshot, after: Snapshot, matched: Matched, ledger: Ledger) ->
     for address, (old, new) in pairs.items():
         name = names.get(address, Who(f"pci:{address}", _called(old)))
         if new is not None:
-            _function(name, old, new, ledger, owned=address in told)
+            _function(name, old, new, _same_tree(before, after), ledger, owned=address in told)
         elif address not in told:
-            ledger.change("pci-gone", name.subject, "pci", address, None, _missed(old), f"{name.label} is gone")
+            listed = reach.lists_functions(after)
+            text = f"{name.label} is gone"
+            ledger.lone("pci-gone", name, "pci", address, None, _missed(old), text, listed=listed)
     for address, device in now.items():
         if address not in told:
-            label = _called(device)
-            ledger.change("pci-new", f"pci:{address}", "pci", None, address, "info", f"{label} is new")
+            name = Who(f"pci:{address}", _called(device))
+            listed = reach.lists_functions(before)
+            ledger.lone("pci-new", name, "pci", None, address, "info", f"{name.label} is new", listed=listed)
     _wires(pairs, gpus, names, ledger)
 
 
@@ -191,17 +187,24 @@ def _missed(device: PciDevice) -> Severity:
     return "info" if device.sriov_of else "warning"
 
 
-def _function(name: Who, old: PciDevice, new: PciDevice, ledger: Ledger, *, owned: bool) -> None:
-    """Compare one PCI function; what its GPU or NIC says itself is not said twice."""
+def _function(
+    name: Who, old: PciDevice, new: PciDevice, fields: Sequence[Field], ledger: Ledger, *, owned: bool
+) -> None:
+    """Compare `fields` of one PCI function; what its GPU or NIC says itself is not said twice."""
     if _is_another(old, new):
         if not owned:
             before, after = _identity(old), _identity(new)
             text = f"{name.label} is another device: {before} → {after}"
             ledger.change("pci", name.subject, "device", before, after, "warning", text)
         return
-    ledger.fields(name, _PCI[:-2] if owned else _PCI, old, new)
+    ledger.fields(name, [each for each in fields if not (owned and each.name.startswith("max_"))], old, new)
     if not owned:
         ledger.value(name, _PCI_NUMA, old.numa_node, new.numa_node)
+
+
+def _same_tree(before: Snapshot, after: Snapshot) -> Sequence[Field]:
+    """What can be compared: NCCL hangs devices below whole switches, and states the slower end of each link."""
+    return _PCI if reach.is_job(before) is reach.is_job(after) else _PCI_ANYWHERE
 
 
 def _identity(device: PciDevice) -> str:
@@ -242,63 +245,9 @@ def _wires(
             ledger.value(name, _SPEED, old.link_speed_gts, new.link_speed_gts)
 
 
-def _libraries(old: list[NcclLibrary] | None, new: list[NcclLibrary] | None, ledger: Ledger) -> None:
-    if not _both("nccl_libraries", "NCCL libraries", old, new, ledger):
-        return
-    now = {library.path: library for library in new or ()}
-    for library in old or ():
-        name = Who(f"nccl:{library.path}", f"NCCL {library.path}")
-        if other := now.pop(library.path, None):
-            ledger.value(name, _LIBRARY, library.version, other.version)
-        else:
-            text = f"{name.label} ({library.version or 'version not read'}) is gone"
-            ledger.change("nccl", name.subject, "library", library.version or "there", None, "warning", text)
-    for library in now.values():
-        text = f"NCCL {library.path} ({library.version or 'version not read'}) is new"
-        ledger.change("nccl", f"nccl:{library.path}", "library", None, library.version or "there", "warning", text)
-
-
-def _settings(old: list[Setting] | None, new: list[Setting] | None, ledger: Ledger) -> None:
-    """Compare settings place by place: one in a file may be overruled by the environment and counts less."""
-    if not _both("settings", "NCCL settings", old, new, ledger):
-        return
-    was, now = _by_place(old or ()), _by_place(new or ())
-    force_was, force_now = _in_force(old or ()), _in_force(new or ())
-    for place in dict.fromkeys([*was, *now]):
-        name, origin = place
-        subject = f"variable:{name}"
-        ledger.count("setting", subject)
-        before, after = was.get(place), now.get(place)
-        if before == after:
-            continue
-        effective = force_was.get(name) != force_now.get(name)
-        text = f"{name} in {origin}: {_shown(before)} → {_shown(after)}"
-        if not effective:
-            text += f"; in force as before: {_shown(force_now.get(name))}"
-        severity: Severity = "warning" if effective and "NCCL" in name else "info"
-        ledger.change("setting", subject, origin, before, after, severity, text)
-
-
-def _by_place(settings: Iterable[Setting]) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
-    for setting in settings:
-        found.setdefault((setting.name, setting.origin), setting.value)
-    return found
-
-
-def _in_force(settings: Iterable[Setting]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for setting in settings:
-        found.setdefault(setting.name, setting.value)
-    return found
-
-
-def _shown(value: str | None) -> str:
-    return "not set" if value is None else value or '""'
-
-
-def _host(old: Host, new: Host, ledger: Ledger) -> None:
-    ledger.fields(_NODE, _HOST, old, new)
+def _host(before: Snapshot, after: Snapshot, ledger: Ledger) -> None:
+    old, new = before.host, after.host
+    ledger.fields(NODE, _HOST, old, new)
     if old.cpu or new.cpu:
         ledger.fields(Who("cpu", "CPU"), _CPU, old.cpu, new.cpu)
     types = [
@@ -307,8 +256,8 @@ def _host(old: Host, new: Host, ledger: Ledger) -> None:
         else ", ".join(sorted({group.type or "unknown" for group in host.iommu_groups})) or "none"
         for host in (old, new)
     ]
-    ledger.value(_NODE, _IOMMU, *types)
-    _numa(old.numa_nodes, new.numa_nodes, ledger)
+    ledger.value(NODE, _IOMMU, *types)
+    _numa(before, after, ledger)
     _words(old.command_line, new.command_line, ledger)
     _modules(old.modules, new.modules, ledger)
     for name in sorted({*(old.services or {}), *(new.services or {})}):
@@ -318,11 +267,12 @@ def _host(old: Host, new: Host, ledger: Ledger) -> None:
     for name in sorted({*(old.dmi or {}), *(new.dmi or {})}):
         severity: Any = _FIRMWARE.get(name, "warning")
         what = Field(f"dmi.{name}", name.replace("_", " "), always(severity), "firmware")
-        ledger.value(_NODE, what, *((host.dmi or {}).get(name) for host in (old, new)))
+        ledger.value(NODE, what, *((host.dmi or {}).get(name) for host in (old, new)))
 
 
-def _numa(old: list[NumaNode] | None, new: list[NumaNode] | None, ledger: Ledger) -> None:
-    if not _both("numa_nodes", "NUMA nodes", old, new, ledger):
+def _numa(before: Snapshot, after: Snapshot, ledger: Ledger) -> None:
+    old, new = before.host.numa_nodes, after.host.numa_nodes
+    if not ledger.both("numa_nodes", "NUMA nodes", old, new):
         return
     now = {node.id: node for node in new or ()}
     for node in old or ():
@@ -330,9 +280,12 @@ def _numa(old: list[NumaNode] | None, new: list[NumaNode] | None, ledger: Ledger
         if other := now.pop(node.id, None):
             ledger.fields(name, _NUMA, node, other)
         else:
-            ledger.change("numa", name.subject, "numa", node.id, None, "warning", f"{name.label} is gone")
+            listed = not reach.is_job(after)
+            ledger.lone("numa", name, "numa", node.id, None, "warning", f"{name.label} is gone", listed=listed)
     for node in now.values():
-        ledger.change("numa", f"numa:{node.id}", "numa", None, node.id, "warning", f"NUMA node {node.id} is new")
+        name = Who(f"numa:{node.id}", f"NUMA node {node.id}")
+        listed = not reach.is_job(before)
+        ledger.lone("numa", name, "numa", None, node.id, "warning", f"{name.label} is new", listed=listed)
 
 
 def _words(old: str | None, new: str | None, ledger: Ledger) -> None:
@@ -345,7 +298,7 @@ def _words(old: str | None, new: str | None, ledger: Ledger) -> None:
     if before is None or after is None:
         if before is not after:
             was, is_now = (None if line is None else " ".join(line) for line in lines)
-            ledger.only_one(_NODE, "command_line", "kernel command line", was, is_now)
+            ledger.only_one(NODE, "command_line", "kernel command line", was, is_now)
         return
     ledger.count("command-line", "node")
     if sorted(before) == sorted(after):
@@ -359,7 +312,7 @@ def _words(old: str | None, new: str | None, ledger: Ledger) -> None:
 
 
 def _modules(old: list[str] | None, new: list[str] | None, ledger: Ledger) -> None:
-    if not _both("modules", "kernel modules", old, new, ledger):
+    if not ledger.both("modules", "kernel modules", old, new):
         return
     had, has = ({name for name in names or () if name.startswith(_MODULES)} for names in (old, new))
     ledger.count("host", "modules")
