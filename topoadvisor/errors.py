@@ -30,6 +30,7 @@ class InputError(TopoAdvisorError):
     ) -> None:
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
         super().__init__(f"{place}: {message}" if place else message, hint=hint)
+        self.what = message
         self.file = file
         self.line = line
         self.column = column

@@ -12,6 +12,7 @@ Conventions, for every type here:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -313,6 +314,15 @@ class Setting(Struct, frozen=True, kw_only=True):
     """It stands in the block of the file that `topoadvisor emit` writes."""
 
 
+LOG: Final = "nccl-log"
+"""Origin of a snapshot, a setting or a library that a log of NCCL shows."""
+
+
+def only_logged(settings: Sequence[Setting] | None) -> bool:
+    """They are those that a log shows, which were set and came into use: of any other nothing is known."""
+    return bool(settings) and all(setting.origin == LOG for setting in settings or ())
+
+
 class DamagedCell(Struct, frozen=True, kw_only=True):
     row: str
     column: str
@@ -337,6 +347,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     """Devices of other classes (`NVMe0`) in column order, with their name from the legend."""
     damaged: list[DamagedCell] = []
     first_line: Int | None = None
+    other_machine: bool = False
+    """It stands behind the matrix of another machine in one text: shown, and not used."""
 
 
 class Measurement(Struct, frozen=True, kw_only=True):

@@ -157,7 +157,7 @@ def test_a_log_is_compared_by_what_was_in_force_and_which_version_ran() -> None:
         return replace(
             of_job(fixture(), "nccl-log"),
             nccl_libraries=[NcclLibrary(path="nccl-log", version=version)],
-            settings=settings,
+            settings=settings or None,
         )
 
     same = compare(live("2.28.9", "2.20.5"), log("2.28.9", NCCL_ALGO="Ring"))

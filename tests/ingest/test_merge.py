@@ -13,7 +13,7 @@ from topoadvisor.ingest import detect, joining, text
 from topoadvisor.rules import facts
 from topoadvisor.rules.scope import Known
 from topoadvisor.snapshot import CallError, Gpu, NvLink, Snapshot, Source, decode, encode
-from topoadvisor.topology import graph
+from topoadvisor.topology import graph, matrix
 
 UUIDS = [f"GPU-00000000-0000-4000-8000-00000000000{number}" for number in range(9)]
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-31\t0\nGPU1\tNV2\t X \t0-31\t0\n\n"
@@ -75,6 +75,36 @@ def test_the_parts_of_one_text_are_one_machine() -> None:
     ]
     assert snapshot.origin == "text"
     assert graph.build(snapshot).pair("gpu:0", "gpu:1").link_class == "NV2"
+
+
+@pytest.mark.parametrize("first", ["topo -m", "topo -mp"])
+def test_the_two_tables_of_one_machine_share_the_work(first: str) -> None:
+    """`topo -m` has the NVLinks and `topo -mp` what is behind them, whichever of them was pasted first."""
+    tables = {"topo -m": MATRIX, "topo -mp": MATRIX.replace("NV2", "PIX")}
+    second = next(name for name in tables if name != first)
+    snapshot = text.read(tables[first] + "\n" + tables[second] + P2P, "all.txt")
+    topology = graph.build(snapshot)
+    pair = topology.pair("gpu:0", "gpu:1")
+    assert (pair.link_class, pair.pcie_class) == ("NV2", "PIX")
+    assert snapshot.p2p is not None
+    assert snapshot.sources[0].status == "ok"
+    lines = {first: 1, second: 6}
+    assert [note for note in topology.notes if note.startswith("Two tables")] == [
+        f"Two tables tell of this machine: the NVLinks are from the one in line {lines['topo -m']} (`topo -m`), the "
+        f"PCIe classes behind them from the one in line {lines['topo -mp']} without NVLinks (`topo -mp`)."
+    ]
+    assert matrix.shown(snapshot, topology).cells["GPU0"]["GPU1"] == "NV2"
+
+
+def test_a_second_machine_in_one_text_is_shown_and_not_used() -> None:
+    other = "\tGPU0\tGPU1\nGPU0\t X \tNODE\nGPU1\tNODE\t X \n"
+    snapshot = text.read(other + "\nnode2:\n" + other.replace("NODE", "SYS") + P2P, "all.txt")
+    topology = graph.build(snapshot)
+    assert [matrix.other_machine for matrix in snapshot.matrices] == [False, True]
+    assert (topology.pair("gpu:0", "gpu:1").link_class, snapshot.p2p) == ("NODE", None)
+    assert snapshot.sources[0].reason == (
+        "the text holds 2 matrices; that in line 1 is analysed, and that in line 6 may be of another machine"
+    )
 
 
 def test_it_does_not_matter_whether_the_parts_are_one_file_or_several(tmp_path: Path) -> None:
@@ -290,7 +320,9 @@ def test_the_printed_outputs_of_a_machine_join_its_gpus_as_the_capture_does(path
     for raw in captured.raw:
         (tmp_path / f"{raw.source}.txt").write_text(f"$ {raw.source}\n{raw.text}", encoding="utf-8")
     printed = detect.read(str(tmp_path), stdin=io.BytesIO())
-    assert all(source.status == "ok" for source in printed.sources)
+    # Without any NVLink `nvlink -s` prints nothing, and the file of it is named as passed over.
+    troubled = [source.reason for source in printed.sources if source.status != "ok"]
+    assert all(reason and reason.startswith("passed over: nvidia-smi nvlink") for reason in troubled)
     whole, part = graph.build(captured), graph.build(printed)
     assert part.gpus == whole.gpus
     for a, b in combinations(whole.gpus, 2):

@@ -111,10 +111,47 @@ def test_of_several_hosts_one_is_read() -> None:
     assert "the log is of 2 hosts; node1 is read" in str(found.sources[0].reason)
 
 
-def test_a_log_that_holds_a_matrix_is_read_for_the_matrix() -> None:
-    matrix = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
-    found = detect.from_bytes(matrix.encode() + logs.data(logs.modern(2, 2)), file="x")
-    assert found.origin == "matrix"
+MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
+
+
+@pytest.mark.parametrize("padding", ["", "a line of something else\n" * 200_000], ids=["short", "long"])
+def test_a_log_and_other_texts_in_one_file_are_put_together(padding: str) -> None:
+    log = logs.data(logs.modern(2, 2, settings=["NCCL_P2P_LEVEL set by environment to NVL"]))
+    found = detect.from_bytes(MATRIX.encode() + padding.encode() + log, file="x")
+    assert [(source.name, source.status) for source in found.sources] == [
+        ("nvidia-smi topo -m", "ok"),
+        ("nccl-log", "partial"),
+    ]
+    assert [(gpu.index, gpu.address, gpu.cpu_affinity) for gpu in found.gpus] == [
+        (0, "0000:1b:00.0", "0-7"),
+        (1, "0000:3b:00.0", "0-7"),
+    ]
+    assert [(setting.name, setting.value) for setting in found.settings or []] == [("NCCL_P2P_LEVEL", "NVL")]
+    base = advise.analyse(found).facts
+    assert isinstance(base.fact("env.NCCL_P2P_DISABLE"), Unknown)
+    assert base.fact("env.NCCL_P2P_LEVEL") == Known("NVL", "nccl-log")
+
+
+def test_a_log_of_several_hosts_is_not_blended_into_other_texts() -> None:
+    found = detect.from_bytes(MATRIX.encode() + logs.data(logs.modern(4, 2)), file="x")
+    assert (found.origin, found.settings, found.gpus[0].address) == ("matrix", None, None)
+    assert (found.sources[1].reason or "").endswith(
+        "it is not used: which of these hosts the other texts are about is not known"
+    )
+
+
+def test_a_log_is_read_where_a_broken_matrix_stands_in_it() -> None:
+    found = detect.from_bytes(b"\tGPU0\tGPU1\tCPU Affinity\n" + logs.data(logs.modern(2, 2)), file="x")
+    assert (found.origin, len(found.gpus)) == ("nccl-log", 2)
+
+
+def test_what_a_log_does_not_show_is_named_where_it_counts() -> None:
+    settings = ["NCCL_ALGO set by environment to Ring"]
+    plan = advise.advise(scanned(logs.modern(4, 4, settings=settings, extra=logs.graph(0)))).plan
+    assert plan is not None
+    assert plan.notes[-1] == (
+        "Not read: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_SHM_DISABLE; they are taken as unset."
+    )
 
 
 def test_a_log_without_gpus_is_one_sentence() -> None:

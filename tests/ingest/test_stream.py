@@ -12,7 +12,7 @@ import pytest
 
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import detect, stream
-from topoadvisor.snapshot import Snapshot
+from topoadvisor.snapshot import Snapshot, Source
 
 LINE = "_" * 44 + "\n\n"
 MATRIX = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV2\tPIX\t0-31\nGPU1\tNV2\t X \tSYS\t0-31\nNIC0\tPIX\tSYS\t X \n"
@@ -79,7 +79,7 @@ def test_a_long_report_says_the_same_as_a_short_one() -> None:
 
 
 def test_two_machines_far_apart_in_a_long_text_stay_two() -> None:
-    snapshot = of((MATRIX + NOISE + MATRIX.replace("NV2", "SYS")).encode())
+    snapshot = of((MATRIX + NOISE + MATRIX.replace("NV2", "SYS").replace("0-31", "0-15")).encode())
     assert len(snapshot.matrices) == 2
     assert "2 matrices" in (snapshot.sources[0].reason or "")
 
@@ -173,7 +173,14 @@ def test_a_tar_of_texts(mode: str) -> None:
         "nvidia-smi -q",
         "lspci -vv",
         "uname -a",
+        "report",
     }
+    left_out = snapshot.source("report")
+    assert left_out is not None
+    assert left_out.reason == (
+        "passed over: node/readme.md (this text has no GPU topology matrix), "
+        "node/picture.png (this is a picture, not text)"
+    )
 
 
 def test_nothing_in_a_tar_is_followed(tmp_path: Path) -> None:
@@ -195,7 +202,11 @@ def test_nothing_in_a_tar_is_followed(tmp_path: Path) -> None:
 
 def test_a_tar_that_is_damaged_or_was_cut() -> None:
     data = bytearray(tar({"q.txt": QUERY.encode(), "z.txt": LSPCI.encode()}))
-    assert len(of(bytes(data[: len(QUERY) + 600])).gpus) == 2
+    cut = of(bytes(data[: len(QUERY) + 600]))
+    assert len(cut.gpus) == 2
+    assert cut.sources[-1] == Source(name="report", status="partial", reason="the tar ends too early")
+    inside = of(bytes(data[: data.index(LSPCI.encode()) + 100]))
+    assert (inside.sources[-1].reason or "").startswith("the tar ends too early, inside z.txt")
     data[140] ^= 0xFF
     with pytest.raises(InputError, match="the tar is damaged"):
         of(bytes(data))
@@ -215,8 +226,12 @@ def test_a_directory(tmp_path: Path) -> None:
     (tmp_path / "passwd").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "pipe")
     snapshot = detect.read(str(tmp_path), stdin=io.BytesIO())
-    assert {source.name for source in snapshot.sources} == {"nvidia-smi topo -m", "nvidia-smi -q"}
+    assert {source.name for source in snapshot.sources} == {"nvidia-smi topo -m", "nvidia-smi -q", tmp_path.name}
     assert [gpu.address for gpu in snapshot.gpus] == ["0000:1b:00.0", "0000:43:00.0"]
+    link = "a link, which is not followed, or no plain file"
+    assert snapshot.sources[-1].reason == (
+        f"passed over: again ({link}), notes.md (this text has no GPU topology matrix), passwd ({link}), pipe ({link})"
+    )
 
 
 def test_a_broken_file_in_a_directory_costs_only_itself(tmp_path: Path) -> None:

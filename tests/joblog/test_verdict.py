@@ -321,6 +321,6 @@ def test_any_mutation_is_judged_shown_and_scanned(changes: list[tuple[int, int, 
         log = verdict.judge(summary, None if name is None else machine(name), name)
         assert log_text.render(log)
         assert msgspec.json.encode(log)
-        scanned = nccl_log_snapshot.convert(summary, file="job.log")
+        scanned = nccl_log_snapshot.convert(summary, file="job.log").snapshot
         assert snapshot.decode(snapshot.encode(scanned)) == scanned
         graph.build(scanned)

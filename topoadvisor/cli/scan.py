@@ -74,10 +74,8 @@ def scan(
         from topoadvisor.render import scan_text
         from topoadvisor.topology import matrix
 
-        tables = matrix.of(snapshot, analysis.topology)
-        emit_text(
-            scan_text.render(analysis.advice, tables[0] if tables else None, width=page_width(), color=use_color())
-        )
+        table = matrix.shown(snapshot, analysis.topology)
+        emit_text(scan_text.render(analysis.advice, table, width=page_width(), color=use_color()))
     failing = {"error": ["error"], "warning": ["error", "warning"], "never": []}[fail_on]
     found = [finding.severity for finding in analysis.advice.findings]
     found += [change.severity for change in analysis.advice.changes or []]

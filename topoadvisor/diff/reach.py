@@ -6,11 +6,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from topoadvisor.snapshot import Gpu, Nic, PciDevice, Snapshot
+from topoadvisor.snapshot import LOG, Gpu, Nic, PciDevice, Snapshot
 
 _Placed = TypeVar("_Placed", Gpu, Nic, PciDevice)
 
-_JOB: Final = frozenset({"nccl-log", "nccl-topology-xml"})
+_JOB: Final = frozenset({LOG, "nccl-topology-xml"})
 _PASTES: Final = frozenset({"matrix", "text"})
 _LISTS_FUNCTIONS: Final = frozenset({"live", "text"})
 _NUMBERS_LINKS: Final = frozenset({"live", *_PASTES})

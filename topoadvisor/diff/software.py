@@ -6,28 +6,28 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from topoadvisor.advice import Severity
-from topoadvisor.diff import reach
 from topoadvisor.diff.ledger import NODE, Field, Ledger, Who, always
-from topoadvisor.snapshot import NcclLibrary, Setting, Snapshot
+from topoadvisor.snapshot import LOG, NcclLibrary, Setting, Snapshot, only_logged
 
 _LIBRARY: Final = Field("version", "version", always("warning"), "nccl")
 
 
 def compare(before: Snapshot, after: Snapshot, ledger: Ledger) -> None:
     """Compare the NCCL libraries and the settings of two captures."""
-    of_job = reach.is_job(before), reach.is_job(after)
     if ledger.both("nccl_libraries", "NCCL libraries", before.nccl_libraries, after.nccl_libraries):
         libraries = before.nccl_libraries or [], after.nccl_libraries or []
-        if of_job[0] is of_job[1]:
+        loaded = [any(library.path == LOG for library in side) for side in libraries]
+        if loaded[0] is loaded[1]:
             _libraries(*libraries, ledger)
         else:
-            _loaded(*libraries, ledger, job_is_new=of_job[1])
+            _loaded(*libraries, ledger, job_is_new=loaded[1])
     if ledger.both("settings", "NCCL settings", before.settings, after.settings):
         settings = before.settings or [], after.settings or []
-        if of_job[0] is of_job[1]:
+        logged = [only_logged(side) for side in settings]
+        if logged[0] is logged[1]:
             _by_place(*settings, ledger)
         else:
-            _as_in_force(*settings, ledger, job_is_new=of_job[1])
+            _as_in_force(*settings, ledger, job_is_new=logged[1])
 
 
 def _libraries(old: Iterable[NcclLibrary], new: Iterable[NcclLibrary], ledger: Ledger) -> None:

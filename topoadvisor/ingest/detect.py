@@ -99,7 +99,7 @@ def _streamed(file: BinaryIO, name: str) -> list[Part]:
     if _is_log(start):
         start += file.read(max(0, MAX_BYTES - len(start)))
         if _is_log(start):
-            return [_whole(_log(start, file, name), name)]
+            return [_log(start, file, name)]
     return stream.parts(stream.Joined(start, file), name, parts, check)
 
 
@@ -149,7 +149,7 @@ def parts(data: bytes, file: str) -> list[Part]:
         raise Unrecognised("this is empty", file=file, hint=_KINDS)
     check(data, file)
     if _is_log(data):
-        return [_whole(_log(data, None, file), file)]
+        return [_log(data, None, file)]
     text = _decoded(data)
     start = text[:_LOOK].lstrip()
     if start.startswith(("{", "[")):
@@ -171,7 +171,14 @@ def parts(data: bytes, file: str) -> list[Part]:
         if root in _ROOTS:
             what, hint = _ROOTS[root]
             raise Unrecognised(f"this is {what}, which cannot be read yet", file=file, hint=hint)
-    return _text(text, start, file)
+    if _NCCL.search(data) is None:
+        return _text(text, start, file)
+    from topoadvisor.ingest import nccl_log, nccl_log_snapshot
+
+    reader = nccl_log.Reader()
+    reader.begin(file)
+    reader.take(data)
+    return nccl_log_snapshot.beside(lambda: _text(text, start, file), reader, file)
 
 
 def _whole(found: Snapshot, file: str) -> Part:
@@ -205,20 +212,25 @@ def check(data: bytes, file: str) -> None:
 
 def _is_log(data: bytes) -> bool:
     """Whether messages of NCCL begin here, and not a document that quotes some, nor a log with a matrix in it."""
+    from topoadvisor.ingest import stream
+
     start = data[:_LOOK].lstrip()
+    if stream.is_tar(data):
+        return False
     if start.startswith((b"{", b"<")) and not start.startswith(b'{"log":'):
         return False
     return _NCCL.search(start) is not None and _MATRIX.search(data) is None
 
 
-def _log(start: bytes, rest: BinaryIO | None, file: str) -> Snapshot:
+def _log(start: bytes, rest: BinaryIO | None, file: str) -> Part:
     """A log of NCCL; `rest` is the stream behind `start` of one that is too large to hold."""
     from topoadvisor.ingest import nccl_log, nccl_log_snapshot
 
     reader = nccl_log.Reader()
     reader.feed(file, chain([start], iter(lambda: rest.read(nccl_log.BLOCK), b"") if rest is not None else ()))
     found = nccl_log_snapshot.convert(reader.summary([file]), file=file)
-    if not found.gpus:
+    snapshot.check_size(found.snapshot, file=file)
+    if not found.snapshot.gpus:
         raise InputError(
             "this is a log of NCCL, but it does not show which GPUs the job has",
             file=file,

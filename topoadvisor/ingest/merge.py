@@ -18,7 +18,7 @@ from topoadvisor import pci
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import joining
 from topoadvisor.ingest.part import Part
-from topoadvisor.snapshot import CallError, Gpu, Host, IbPort, Nic, NumaNode, P2p, PciDevice, Snapshot, Struct
+from topoadvisor.snapshot import LOG, CallError, Gpu, Host, IbPort, Nic, NumaNode, P2p, PciDevice, Snapshot, Struct
 
 S = TypeVar("S", bound=Struct)
 
@@ -29,7 +29,8 @@ _MOST_ERRORS = 50
 _FLAGS = ("rdma", "remote_hidden")
 """False where nothing was read: they are true as soon as one part says so."""
 _HINT = "Give texts of one machine; scan the others by themselves."
-_DUMP = "nccl-topology-xml"
+_FOLDED = ("nccl-topology-xml", LOG)
+"""NCCL's lists of PCI devices, in which a switch is one bridge."""
 _FIRST_WINS = ("nccl_libraries", "settings", "captured_at", "tool")
 _NAMED_BY_OTHERS = "lspci"
 """Its names are those of pci.ids, never the driver's: they differ without disagreeing."""
@@ -90,14 +91,14 @@ def _refuse_two_trees(parts: Sequence[Part]) -> None:
 def _one_tree(parts: Sequence[Part]) -> list[Part]:
     """The parts without NCCL's list of PCI devices where a better one is there: NCCL folds a switch into one bridge."""
     better = any(
-        part.snapshot.origin != _DUMP and any(device.root or device.parent for device in part.snapshot.pci or ())
+        part.snapshot.origin not in _FOLDED and any(device.root or device.parent for device in part.snapshot.pci or ())
         for part in parts
     )
     return [
         replace(part, snapshot=msgspec.structs.replace(part.snapshot, pci=None)).noted(
             reason="its PCI devices are not used, for NCCL folds switches into one bridge and the whole list is here"
         )
-        if better and part.snapshot.origin == _DUMP
+        if better and part.snapshot.origin in _FOLDED and part.snapshot.pci
         else part
         for part in parts
     ]
@@ -323,5 +324,5 @@ def _origin(parts: Sequence[Part]) -> str:
     if named:
         return "live" if "live" in named else named[0]
     with_matrix = any(part.snapshot.matrices for part in parts)
-    names = [part.source.name for part in parts]
+    names = [part.source.name for part in parts if part.snapshot != Snapshot(sources=part.snapshot.sources)]
     return "matrix" if with_matrix and all(name.startswith(_MATRIX_PARTS) for name in names) else "text"

@@ -133,33 +133,46 @@ class Reader:
         self._xml: list[bytes] | None = None
         self._xml_end, self._xml_size = b"", 0
         self._notes: list[str] = []
+        self._rest, self._number = b"", 1
         self._line_count = 0
         self._size = 0
 
     def feed(self, name: str, blocks: Iterable[bytes]) -> None:
         """Read one file."""
-        self._lines.file = name
-        self._xml = None
-        rest, number = b"", 1
+        self.begin(name)
         for block in blocks:
             if block is _CUT:
                 self._notes.append(f"{name}: the gzip data is damaged or ends too early; what came before it was read")
                 break
-            self._size += len(block)
-            end = block.rfind(b"\n")
-            if end < 0:
-                rest += block
-                if len(rest) > MAX_LINE:
-                    rest = b""
-                    self.records.dropped["overlong lines"] += 1
-                continue
-            self._block(rest + block[: end + 1], number)
-            number += block.count(b"\n")
-            rest = block[end + 1 :]
-        if rest:
-            self._block(rest + b"\n", number)
-            number += 1
-        self._line_count += number - 1
+            self.take(block)
+        self.finish()
+
+    def begin(self, name: str) -> None:
+        """The blocks that follow are those of one file."""
+        self._lines.file = name
+        self._xml = None
+        self._rest, self._number = b"", 1
+
+    def take(self, block: bytes) -> None:
+        """Read the next bytes of the file."""
+        self._size += len(block)
+        end = block.rfind(b"\n")
+        if end < 0:
+            self._rest += block
+            if len(self._rest) > MAX_LINE:
+                self._rest = b""
+                self.records.dropped["overlong lines"] += 1
+            return
+        self._block(self._rest + block[: end + 1], self._number)
+        self._number += block.count(b"\n")
+        self._rest = block[end + 1 :]
+
+    def finish(self) -> None:
+        """The file ends here."""
+        if self._rest:
+            self._block(self._rest + b"\n", self._number)
+            self._number += 1
+        self._line_count += self._number - 1
 
     def _block(self, block: bytes, number: int) -> None:
         """Whole lines, the last with its end; `number` is that of the first."""

@@ -6,18 +6,21 @@ that NCCL prints by the speed that it gives one link; where more than one answer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from topoadvisor import pci
-from topoadvisor.errors import InputError
-from topoadvisor.ingest import nccl_topo_xml
+from topoadvisor.errors import InputError, Unrecognised
+from topoadvisor.ingest import nccl_log, nccl_topo_xml
 from topoadvisor.ingest.nccl_log_summary import HostTopology, Node, Rank, Summary
 from topoadvisor.ingest.nccl_log_topology import address
+from topoadvisor.ingest.part import Part
 from topoadvisor.nccl import versions
 from topoadvisor.snapshot import (
+    LOG,
     Cpu,
     Driver,
     Gpu,
@@ -34,7 +37,7 @@ from topoadvisor.snapshot import (
     Source,
 )
 
-SOURCE: Final = "nccl-log"
+_BUS_ORDER: Final = "GPUs are numbered in bus order among those of the job"
 _ARCHITECTURES: Final = {1: "x86_64", 2: "ppc64le", 3: "aarch64"}
 _VENDORS: Final = {1: "Intel", 2: "AMD", 3: "Zhaoxin"}
 """`NCCL_TOPO_CPU_ARCH_*` and `NCCL_TOPO_CPU_VENDOR_*` in `src/include/graph.h`."""
@@ -50,7 +53,7 @@ _LINK_SPEEDS: Final = (
 """First release → (GB/s that NCCL gives one NVLink, most links of a GPU with such links): `SM*_NVLINK_BW`."""
 
 
-def convert(summary: Summary, *, file: str) -> Snapshot:
+def convert(summary: Summary, *, file: str) -> Part:
     """The host of which the log shows most GPUs, as a snapshot of origin `nccl-log`."""
     notes = ["it shows the GPUs of the job and what NCCL used, not the whole machine"]
     host = _host(summary, notes)
@@ -60,11 +63,11 @@ def convert(summary: Summary, *, file: str) -> Snapshot:
         printed = next((each for each in summary.topologies if each.host == host), None)
         base = _from_tree(printed, ranks, summary, notes) if printed is not None else _from_ranks(ranks, notes)
     version = max(summary.versions, key=lambda each: each.processes, default=None)
-    libraries = [NcclLibrary(path=SOURCE, version=version.version, read_by="NCCL's log")] if version else None
-    return msgspec.structs.replace(
+    libraries = [NcclLibrary(path=LOG, version=version.version, read_by="NCCL's log")] if version else None
+    found = msgspec.structs.replace(
         base,
-        origin=SOURCE,
-        sources=[Source(name=SOURCE, status="partial", reason="; ".join(dict.fromkeys(notes)))],
+        origin=LOG,
+        sources=[Source(name=LOG, status="partial", reason="; ".join(dict.fromkeys(notes)))],
         p2p=_p2p(summary, host, base.gpus) or None,
         host=msgspec.structs.replace(base.host, hostname=host),
         driver=Driver(cuda=summary.cuda_driver),
@@ -72,6 +75,33 @@ def convert(summary: Summary, *, file: str) -> Snapshot:
         settings=_settings(summary, host) or None,
         raw=[],
     )
+    return Part(found, file, whole=True, numbered=_BUS_ORDER not in notes)
+
+
+def beside(others: Callable[[], list[Part]], reader: nccl_log.Reader, file: str) -> list[Part]:
+    """The parts that `others` finds in a text, and the log that stands in it.
+
+    A log that may be about another machine than they are is left out, and says so. Where there is nothing else, what
+    `others` raises counts unless the log shows GPUs.
+    """
+    reader.finish()
+    summary = reader.summary([file])
+    log = convert(summary, file=file)
+    try:
+        found = others()
+    except InputError as error:
+        if not log.snapshot.gpus:
+            raise
+        return [log if isinstance(error, Unrecognised) else log.noted(reason=error.what)]
+    why = None
+    if len(summary.hosts) > 1:
+        why = "which of these hosts the other texts are about is not known"
+    elif any(matrix.other_machine for part in found for matrix in part.snapshot.matrices):
+        why = "which of the machines in this text it is about is not known"
+    if why is not None:
+        log = replace(log, snapshot=Snapshot(sources=log.snapshot.sources), whole=False)
+        log = log.noted(reason=f"it is not used: {why}")
+    return [*found, log]
 
 
 def _host(summary: Summary, notes: list[str]) -> str | None:
@@ -120,7 +150,7 @@ def _numbers(ranks: Mapping[str, Rank | None], notes: list[str]) -> dict[str, in
     indices = [index for index in told.values() if index is not None]
     if len(indices) == len(ranks) == len(set(indices)) and max(indices, default=0) < 10_000:
         return {where: index for where, index in told.items() if index is not None}
-    notes.append("GPUs are numbered in bus order among those of the job")
+    notes.append(_BUS_ORDER)
     return {where: place for place, where in enumerate(sorted(ranks, key=pci.sort_key))}
 
 
@@ -285,7 +315,7 @@ def _settings(summary: Summary, host: str | None) -> list[Setting]:
     for setting in summary.settings:
         if not setting.hosts or host in setting.hosts:
             best[setting.name] = max(best.get(setting.name, (-1, "")), (setting.processes, setting.value))
-    return [Setting(name=name, value=value, origin=SOURCE) for name, (_, value) in sorted(best.items())]
+    return [Setting(name=name, value=value, origin=LOG) for name, (_, value) in sorted(best.items())]
 
 
 def _p2p(summary: Summary, host: str | None, gpus: Sequence[Gpu]) -> list[P2p]:

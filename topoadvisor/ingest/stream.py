@@ -6,15 +6,16 @@ is followed: a name there only serves to say where something was found.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -24,6 +25,9 @@ from topoadvisor.ingest import split, text
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part
 from topoadvisor.snapshot import RawText, Snapshot, Source
+
+if TYPE_CHECKING:
+    from topoadvisor.ingest import nccl_log
 
 WHOLE: Final = 2 << 20
 """Bytes up to which a text is read as a whole, with every way to find a damaged table."""
@@ -41,6 +45,11 @@ _WHOLE_ONLY: Final = (b"\xff\xfe", b"\xfe\xff")
 """UTF-16, whose lines are not found by their bytes."""
 _TAR: Final = slice(257, 262)
 _TAR_BLOCK: Final = 512
+_TAR_OTHERS: Final = (b"1", b"2", b"3", b"4", b"6")
+"""Hard and symbolic links, devices, pipes; a directory holds nothing, and other kinds only describe what follows."""
+_NO_FILE: Final = "a link, which is not followed, or no plain file"
+_MOST_PASSED: Final = 8
+"""Names of files that were passed over which are told."""
 _HINT: Final = "Give the parts that matter: `nvidia-smi topo -m`, `nvidia-smi -q`, `lspci -tv`."
 
 _CELL = r"(?:X|NV[0-9]{1,3}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
@@ -84,6 +93,10 @@ class _Source:
     check: Check
     read: int = 0
     files: int = 0
+    damage: str | None = None
+    """Why it could not be read to its end."""
+    passed: list[tuple[str, str]] = field(default_factory=list)
+    """Files that were passed over, and why."""
 
     def count(self, size: int) -> None:
         self.read += size
@@ -97,22 +110,35 @@ class _Source:
         if self.files > MAX_FILES:
             raise _TooMuch(f"there are more than {MAX_FILES} files here", file=self.file, hint=_HINT)
 
+    def pass_over(self, name: str, why: str) -> None:
+        self.passed.append((name.removeprefix(self.file).lstrip("/:"), why))
+
+    def left_out(self) -> list[Part]:
+        """One part without anything in it that says what was not read; none when all was."""
+        reasons = [self.damage] if self.damage is not None else []
+        if self.passed:
+            more = len(self.passed) - _MOST_PASSED
+            names = [f"{name} ({why})" for name, why in self.passed[:_MOST_PASSED]]
+            reasons.append(f"passed over: {', '.join([*names, *([f'and {more} more'] if more > 0 else [])])}")
+        told = Source(name=Path(self.file).name, status="partial", reason="; ".join(reasons))
+        return [Part(Snapshot(sources=[told]), self.file)] if reasons else []
+
 
 class Joined:
     """A stream with the bytes in front that were read of it already."""
 
     def __init__(self, head: bytes, rest: Stream, limit: int | None = None) -> None:
-        self._head, self._rest, self._left = head, rest, limit
+        self._head, self._rest, self.left = head, rest, limit
 
     def read(self, size: int, /) -> bytes:
-        if self._left is not None:
-            size = min(size, self._left)
+        if self.left is not None:
+            size = min(size, self.left)
         if self._head:
             data, self._head = self._head[:size], self._head[size:]
         else:
             data = self._rest.read(size)
-        if self._left is not None:
-            self._left -= len(data)
+        if self.left is not None:
+            self.left -= len(data)
         return data
 
 
@@ -152,6 +178,11 @@ class _Unzipped:
         return b""
 
 
+def is_tar(start: bytes) -> bool:
+    """Whether a tar begins like this."""
+    return start[_TAR] == b"ustar"
+
+
 def parts(stream: Stream, file: str, whole: Whole, check: Check) -> list[Part]:
     """The parts of a document: a text of any length, packed with gzip or not, or a tar of such texts.
 
@@ -183,8 +214,8 @@ def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list
             raise InputError(unzipped.damage, file=file, hint="Copy the file again.") from error
         damage = unzipped.damage
         return found if damage is None else [part.noted(reason=damage) for part in found]
-    if head[_TAR] == b"ustar" and depth < _MEMBER:
-        return _gather(_tar_members(Joined(head, stream), file), source)
+    if is_tar(head) and depth < _MEMBER:
+        return _gather(_tar_members(Joined(head, stream), file, source), source)
     if len(head) <= WHOLE:
         return source.whole(head, file)
     source.check(head, file)
@@ -194,7 +225,7 @@ def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list
 
 
 def _gather(documents: Iterator[tuple[str, Stream, int]], source: _Source) -> list[Part]:
-    """The parts of several files; those of no kind that can be read are passed over."""
+    """The parts of several files; those of no kind that can be read are passed over and named."""
     found: list[Part] = []
     failed: list[Part] = []
     problem: InputError | None = None
@@ -204,16 +235,18 @@ def _gather(documents: Iterator[tuple[str, Stream, int]], source: _Source) -> li
             found += _document(stream, name, source, depth=depth)
         except _TooMuch:
             raise
-        except Unrecognised:
-            continue
+        except Unrecognised as error:
+            source.pass_over(name, error.what)
         except InputError as error:
             problem = problem or error
             status = Source(name=Path(name).name, status="failed", reason=error.message)
             failed.append(Part(Snapshot(sources=[status]), name))
     if found:
-        return [*found, *failed]
+        return [*found, *failed, *source.left_out()]
     if problem is not None:
         raise problem
+    if source.damage is not None:
+        raise InputError(source.damage, file=source.file, hint="Copy the file again.")
     raise InputError(
         f"none of the {source.files} files in it can be read" if source.files else "there is no file in it",
         file=source.file,
@@ -230,39 +263,56 @@ def directory(path: Path, whole: Whole, check: Check) -> list[Part]:
 def _files(folder: Path, source: _Source, depth: int) -> Iterator[tuple[str, Stream, int]]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
+    except OSError as error:
         if depth == 0:
             raise
+        source.pass_over(str(folder), error.strerror or str(error))
         return
     for entry in entries:
         path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False) and depth < _MAX_DEPTH:
-            yield from _files(path, source, depth + 1)
-        elif entry.is_file(follow_symlinks=False):
-            try:
-                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError:
-                continue
-            with os.fdopen(handle, "rb") as stream:
-                if stat.S_ISREG(os.fstat(handle).st_mode):
-                    yield str(path), _Counted(stream, source), _PLAIN
+        if entry.is_dir(follow_symlinks=False):
+            if depth < _MAX_DEPTH:
+                yield from _files(path, source, depth + 1)
+            else:
+                source.pass_over(str(path), f"more than {_MAX_DEPTH} directories deep")
+            continue
+        try:
+            if not entry.is_file(follow_symlinks=False):
+                raise OSError(errno.EINVAL, _NO_FILE)
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            source.pass_over(str(path), error.strerror or str(error))
+            continue
+        with os.fdopen(handle, "rb") as stream:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                yield str(path), _Counted(stream, source), _PLAIN
 
 
-def _tar_members(stream: Stream, file: str) -> Iterator[tuple[str, Stream, int]]:
-    """The regular files of a tar, one after the other. Everything else in it is passed over."""
+def _tar_members(stream: Stream, file: str, source: _Source) -> Iterator[tuple[str, Stream, int]]:
+    """The regular files of a tar, one after the other; links, devices and the like in it are passed over."""
     while True:
         header = _read_full(stream, _TAR_BLOCK)
-        if len(header) < _TAR_BLOCK or not header.strip(b"\0"):
+        if len(header) < _TAR_BLOCK:
+            source.damage = "the tar ends too early"
+            return
+        if not header.strip(b"\0"):
             return
         size = _tar_number(header[124:136])
         if size is None or _tar_number(header[148:156]) != sum(header[:148]) + 8 * 32 + sum(header[156:]):
-            raise InputError("the tar is damaged", file=file, hint="Copy the file again.")
-        name = b"/".join(part.split(b"\0")[0] for part in (header[345:500], header[:100]) if part.strip(b"\0"))
+            source.damage = "the tar is damaged"
+            return
+        parts = (header[345:500], header[:100])
+        name = b"/".join(part.split(b"\0")[0] for part in parts if part.strip(b"\0")).decode("utf-8", "replace")
         member = Joined(b"", stream, limit=size)
-        if header[156:157] in (b"0", b"\0"):
-            yield f"{file}:{name.decode('utf-8', 'replace')}", member, _MEMBER
+        if (kind := header[156:157]) in (b"0", b"\0"):
+            yield f"{file}:{name}", member, _MEMBER
+        elif kind in _TAR_OTHERS:
+            source.pass_over(name, _NO_FILE)
         while member.read(_BLOCK):
             pass
+        if member.left:
+            source.damage = f"the tar ends too early, inside {name}"
+            return
         _read_full(stream, -size % _TAR_BLOCK)
 
 
@@ -275,8 +325,13 @@ def _tar_number(field: bytes) -> int | None:
 
 def _long_text(stream: Stream, file: str) -> list[Part]:
     sieve = _Sieve(file)
+    log: nccl_log.Reader | None = None
     rest, overlong = b"", False
     while data := stream.read(_BLOCK):
+        if log is None and b"NCCL " in data:
+            log = _log_reader(data, file)
+        if log is not None:
+            log.take(data)
         cut = data.rfind(b"\n") + 1
         if cut == 0:
             # A line longer than any that matters: only its end is kept, so that it still counts as one line.
@@ -286,7 +341,21 @@ def _long_text(stream: Stream, file: str) -> list[Part]:
         sieve.block((b"" if overlong else rest) + data[:cut])
         rest, overlong = data[cut:], False
     sieve.block(rest)
-    return sieve.parts(rest)
+    if log is None:
+        return sieve.parts(rest)
+    from topoadvisor.ingest import nccl_log_snapshot
+
+    return nccl_log_snapshot.beside(lambda: sieve.parts(rest), log, file)
+
+
+def _log_reader(data: bytes, file: str) -> nccl_log.Reader | None:
+    from topoadvisor.ingest import nccl_log
+
+    if not nccl_log.looks_like(data):
+        return None
+    reader = nccl_log.Reader()
+    reader.begin(file)
+    return reader
 
 
 def _candidates(data: bytes) -> list[int]:

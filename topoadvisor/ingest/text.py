@@ -67,7 +67,7 @@ def from_lines(
     """
     reading = topo_matrix.read(lines, file=file, end=end)
     parts = topo_matrix.parts(reading, file)
-    several = len(reading.captures) > 1 and not topo_matrix.one_machine(reading.matrices)
+    several = any(matrix.other_machine for matrix in reading.matrices)
     others: list[Part] = []
     problem = reading.problem
     for section in sections:

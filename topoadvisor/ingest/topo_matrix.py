@@ -27,6 +27,7 @@ MAX_END = 100
 HINT = "Paste the output of `nvidia-smi topo -m`, with its header line."
 
 _LINK = re.compile(r"NV[0-9]{1,4}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
+_OPTION = re.compile(r"topo (-mp?)\b")
 _LEGEND = re.compile(r"(?<!\w)((?:NIC|NVMe)[0-9]{1,4})\s{0,8}(?::|=|->|→)\s{0,8}([A-Za-z][\w.\-]*)")
 _LEGEND_LINE = re.compile(rf"^[^A-Za-z]{{0,12}}{_LEGEND.pattern}|{_LEGEND.pattern}[\s\"',;|]*$")
 
@@ -77,6 +78,7 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
     captures: list[_Capture] = []
     p2p: list[nvidia_smi_text.P2pTable] = []
     foreign: tables.Table | None = None
+    first: frozenset[str] = frozenset()
     for table in tables.find(lines, file=file):
         found = cells.fit(table)
         alone = len(found.columns) == 1 and "-p2p" in table.context.rpartition("\n")[2]
@@ -90,6 +92,10 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
             captures[-1] = _with_columns(captures[-1], found)
         else:
             matrix = _without_cut_cell(_matrix(table, found), found.rows[-1], end)
+            options = frozenset(_OPTION.findall(table.context)[-1:])
+            if captures and not (options.isdisjoint(first) and _same_machine(captures[0].matrix, matrix)):
+                matrix = msgspec.structs.replace(matrix, other_machine=True)
+            first = first or options
             captures.append(_Capture(matrix, table.first, table.last))
     problem = None if captures else _nothing(lines, foreign, p2p, file)
     return Reading(_with_legends(captures, lines), p2p, problem)
@@ -232,9 +238,9 @@ def _nothing(
 
 
 def parts(reading: Reading, file: str) -> list[Part]:
-    """The first matrix with what belongs to it, and one part for each peer-to-peer table of that machine."""
+    """The first machine's matrices, and one part for each peer-to-peer table of that machine."""
     found = [_matrix_part(reading, file)] if reading.captures else []
-    end = reading.captures[1].first.position if len(reading.captures) > 1 else None
+    end = next((capture.first.position for capture in reading.captures if capture.matrix.other_machine), None)
     indices = {int(label[3:]) for label in reading.captures[0].matrix.gpus} if reading.captures else None
     for table in reading.p2p:
         strange = indices is not None and not all(a in indices and b in indices for a, b in table.cells)
@@ -243,24 +249,21 @@ def parts(reading: Reading, file: str) -> list[Part]:
     return found
 
 
-def one_machine(matrices: Sequence[Matrix]) -> bool:
-    """All matrices are of one machine: those of `topo -mp` print PCIe classes where `topo -m` printed NVLinks.
+def _same_machine(first: Matrix, other: Matrix) -> bool:
+    """The tables differ as `topo -m` and `topo -mp` do: where one prints NVLinks the other prints PCIe classes.
 
     The same matrix again may be that of another node of the same make.
     """
-    first = matrices[0]
-    for matrix in matrices[1:]:
-        changes = [
-            (first.cells.get(row, {}).get(column, text), text)
-            for row, cells in matrix.cells.items()
-            for column, text in cells.items()
-        ]
-        changes = [(before, after) for before, after in changes if before != after]
-        if matrix.gpus != first.gpus or not changes:
-            return False
-        if not all(before.startswith("NV") and not after.startswith("NV") for before, after in changes):
-            return False
-    return True
+    around = ("gpus", "nics", "cpu_affinity", "numa_affinity", "gpu_numa_id")
+    if any(getattr(first, name) != getattr(other, name) for name in around):
+        return False
+    changes = {
+        (before.startswith("NV"), after.startswith("NV"))
+        for row, cells in other.cells.items()
+        for column, after in cells.items()
+        if (before := first.cells.get(row, {}).get(column, after)) != after
+    }
+    return changes in ({(True, False)}, {(False, True)})
 
 
 def _matrix_part(reading: Reading, file: str) -> Part:
@@ -274,8 +277,13 @@ def _matrix_part(reading: Reading, file: str) -> Part:
     missing = [name for name in first.gpus if name not in first.cells and len(first.gpus) > 1]
     if missing:
         notes.append(f"the rows of {', '.join(missing)} are missing: the text was cut")
-    if len(reading.captures) > 1:
-        notes.append(f"the text holds {len(reading.captures)} matrices; the first one is analysed")
+    if others := [matrix for matrix in reading.matrices if matrix.other_machine]:
+        lines = ", ".join(str(matrix.first_line) for matrix in others[:8])
+        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+        notes.append(
+            f"the text holds {len(reading.captures)} matrices; that in line {first.first_line} is analysed, "
+            f"and {'those' if len(others) > 1 else 'that'} in line {lines}{more} may be of another machine"
+        )
     snapshot = Snapshot(
         sources=[source(NAME, notes)],
         gpus=_gpus(first),

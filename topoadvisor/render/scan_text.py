@@ -19,7 +19,7 @@ _MOST_RINGS = 4
 _MOST_CHANGES = 12
 
 
-def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bool = False) -> str:
+def render(advice: Advice, matrix: Matrix, *, width: int = 100, color: bool = False) -> str:
     """The whole screen as text, ending in a newline."""
     page = _Page(width, color)
     page.paragraph(advice.node.gpus, rest="  ", code="1")
@@ -29,9 +29,8 @@ def render(advice: Advice, matrix: Matrix | None, *, width: int = 100, color: bo
         if source.name == "nvidia-smi topo -m" and source.status == "partial":
             mark = page.paint("!", _COLORS["warning"])
             page.paragraph(f"The text was read in part: {source.reason}", first=f"{mark} ", rest="  ")
-    if matrix is not None:
-        page.blank()
-        page.lines.extend(_matrix(matrix, page))
+    page.blank()
+    page.lines.extend(_matrix(matrix, page))
     _findings(advice.findings, bool(advice.unknown), page)
     if advice.changes is not None:
         page.heading(

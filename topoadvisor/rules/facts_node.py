@@ -25,7 +25,7 @@ from topoadvisor.rules.scope import (
     follow,
     negate,
 )
-from topoadvisor.snapshot import PciDevice, Snapshot
+from topoadvisor.snapshot import LOG, PciDevice, Snapshot
 
 DMABUF_KERNEL: Final = "5.12"
 """First Linux kernel whose RDMA stack takes DMA-BUF memory regions."""
@@ -110,7 +110,7 @@ def _virtual(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     else:
         scope.put("vm.guest", follow(lambda text: text != "none", hypervisor))
     given_away = None
-    if snapshot.pci is not None and snapshot.origin != "nccl-log":
+    if snapshot.pci is not None and snapshot.origin != LOG:
         given_away = any(device.driver == "vfio-pci" and is_gpu(device) for device in snapshot.pci)
     scope.read("vm.host_with_passthrough", given_away, sources.origin(*PCI), sources.why(*PCI))
     kind = scope.read("container.kind", host.container, sources.origin(*PROC), sources.why(*PROC))

@@ -11,7 +11,7 @@ from topoadvisor.rules import facts_visible
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import exact, matches_set
 from topoadvisor.rules.scope import ASSUMED, SETTINGS, Fact, Known, Scope, Sources, Unknown, blend, follow
-from topoadvisor.snapshot import Setting, Snapshot
+from topoadvisor.snapshot import LOG, Setting, Snapshot, only_logged
 
 _UNIFORM_SINCE: Final = "2.23.4"
 """First NCCL whose default P2P level depends on nothing but an AMD CPU with at most two GPUs."""
@@ -26,7 +26,7 @@ def gather(node: Scope, snapshot: Snapshot, sources: Sources, assumed: Assumed) 
     """Record `env.*` and the P2P levels; needs `gpus.count` and `cpu.*`. Returns what any unnamed variable is."""
     read = snapshot.settings is not None
     unset: Fact = Known("", sources.origin(*SETTINGS)) if read else Unknown(sources.why(*SETTINGS))
-    if snapshot.origin == "nccl-log":
+    if snapshot.origin == LOG or only_logged(snapshot.settings):
         unset = Unknown("a log of NCCL shows only variables that are set and were used so far")
     names = dict.fromkeys([*settings.registry(), *_NEIGHBOURS], unset)
     for setting in reversed(snapshot.settings or []):

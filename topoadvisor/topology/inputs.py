@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from topoadvisor.hardware.catalogue import GpuModel
-from topoadvisor.snapshot import Gpu, Nic, Snapshot
+from topoadvisor.snapshot import LOG, Gpu, Nic, Snapshot
 from topoadvisor.topology import bandwidth, matrix
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
 
 DUMP = "nccl-topology-xml"
 HWLOC = "hwloc-xml"
 TEXTS = ("matrix", "text")
-LOG = "nccl-log"
 
 _ANCESTORS = {"X": LinkClass.PIX} | {str(link_class): link_class for link_class in PCIE_ORDER}
 """NVML's levels; one board with two GPUs has a switch between them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -51,13 +51,14 @@ def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
     """
     printed = Printed()
     texts: dict[tuple[str, str], list[str]] = {}
-    first: Matrix | None = None
+    used: list[Matrix] = []
     for matrix in matrices:
-        if first is None:
-            first = matrix
-        elif matrix.gpus != first.gpus:
+        if used and matrix.other_machine:
+            continue
+        if used and matrix.gpus != used[0].gpus:
             printed.notes.append(f"A second table ({len(matrix.gpus)} GPUs) is about another machine and is left out.")
             continue
+        used.append(matrix)
         nodes = _nodes(matrix, nic_nodes, printed)
         for pair, seen in _cells(matrix, nodes).items():
             if len(seen) > 1:
@@ -69,7 +70,31 @@ def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
         printed.notes.append("SOC, as old drivers print it, is NODE or SYS; it is read as SYS.")
     for pair, seen in texts.items():
         _read_pair(printed, pair, seen)
+    printed.notes += _shares(used)
     return printed
+
+
+def _shares(used: Sequence[Matrix]) -> Iterable[str]:
+    """Which of several tables of one machine tells what: `topo -mp` leaves out the NVLinks that `topo -m` shows."""
+    with_links = [_prints_nvlinks(matrix) for matrix in used]
+    if any(with_links) and not all(with_links):
+        links, pcie = (used[with_links.index(wanted)].first_line for wanted in (True, False))
+        places = (f" in line {line}" if links != pcie else "" for line in (links, pcie))
+        yield (
+            "Two tables tell of this machine: the NVLinks are from the one{} (`topo -m`), the PCIe classes behind "
+            "them from the one{} without NVLinks (`topo -mp`).".format(*places)
+        )
+
+
+def _prints_nvlinks(matrix: Matrix) -> bool:
+    return any(nvlink_count(text) for row in matrix.cells.values() for text in row.values())
+
+
+def shown(snapshot: Snapshot, topology: Topology) -> Matrix:
+    """The one table that tells most: of several printed ones of one machine the first with NVLinks."""
+    first, *others = of(snapshot, topology)
+    tables = [first, *(matrix for matrix in others if not matrix.other_machine)]
+    return next((matrix for matrix in tables if _prints_nvlinks(matrix)), first)
 
 
 def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], printed: Printed) -> dict[str, str]:
