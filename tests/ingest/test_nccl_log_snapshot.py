@@ -149,9 +149,7 @@ def test_what_a_log_does_not_show_is_named_where_it_counts() -> None:
     settings = ["NCCL_ALGO set by environment to Ring"]
     plan = advise.advise(scanned(logs.modern(4, 4, settings=settings, extra=logs.graph(0)))).plan
     assert plan is not None
-    assert plan.notes[-1] == (
-        "Not read: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_SHM_DISABLE; they are taken as unset."
-    )
+    assert plan.notes[-1] == ("Not read: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_SHM_DISABLE; they are taken as unset.")
 
 
 def test_a_log_without_gpus_is_one_sentence() -> None:

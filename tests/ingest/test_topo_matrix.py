@@ -280,6 +280,28 @@ def test_words_that_were_added_behind_the_label() -> None:
     assert matrix.cells == {"GPU0": {"GPU1": "NV1"}, "GPU1": {"GPU0": "NV1"}}
 
 
+def test_a_row_and_a_column_that_stand_there_twice_count_once_and_are_told() -> None:
+    rows = ["GPU0| X |NV4|SYS|SYS|0", "GPU1|NV4| X |SYS|SYS|0", "GPU2|SYS|SYS| X | X |1"]
+    found = snapshot(tabs("|GPU0|GPU1|GPU2|GPU2|NUMA Affinity", *rows))
+    (matrix,) = found.matrices
+    assert (matrix.gpus, matrix.damaged) == (["GPU0", "GPU1", "GPU2"], [])
+    assert found.sources[0].reason == "GPU2 stands more than once in the header in line 1"
+    again = snapshot(
+        tabs("|GPU0|GPU1|GPU2", "GPU0| X |NV4|SYS", "GPU1|NV4| X |SYS", "GPU1|NV4| X |PHB", "GPU2|SYS|SYS| X")
+    )
+    (matrix,) = again.matrices
+    assert (list(matrix.cells), matrix.cells["GPU1"]) == (["GPU0", "GPU1", "GPU2"], {"GPU0": "NV4"})
+    assert matrix.damaged == [DamagedCell(row="GPU1", column="GPU2", text="PHB", line=4, text_column=14)]
+    assert again.sources[0].reason == (
+        "rows come again: GPU1 in line 4; 1 damaged cell, the first in line 4, column 14, row GPU1"
+    )
+
+
+def test_the_first_row_may_stand_there_twice() -> None:
+    matrix = one(tabs("|GPU0|GPU1", "GPU0| X |NV4", "GPU0| X |NV4", "GPU1|NV4| X "))
+    assert matrix.cells == {"GPU0": {"GPU1": "NV4"}, "GPU1": {"GPU0": "NV4"}}
+
+
 def test_ranks_of_one_job_are_machines_of_their_own() -> None:
     first, second = parse(
         "0:      GPU0    mlx5_0\n0: GPU0  X      PIX\n0: mlx5_0       PIX      X\n"

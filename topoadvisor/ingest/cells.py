@@ -16,6 +16,10 @@ from topoadvisor.snapshot import DamagedCell
 _SLACK = 3
 """Screen columns by which cells of one column may stand apart."""
 
+_MOST_NAMED = 8
+_NEXT_TO = 2
+"""Lines from a row to the one that repeats it; further away it may belong to another table."""
+
 _Fit = list[tuple[str | None, Token]]
 
 
@@ -39,6 +43,8 @@ class FittedRow:
 class FittedTable:
     columns: tuple[str | None, ...]
     rows: tuple[FittedRow, ...]
+    notes: tuple[str, ...] = ()
+    """What stands there twice."""
 
 
 def fit(table: Table) -> FittedTable:
@@ -52,7 +58,35 @@ def fit(table: Table) -> FittedTable:
     upper = all(found == len(columns) - own for found, own in places)
     if len(places) > 1 and (lower or upper):
         rows = [_without_missing(row) for row in rows]
-    return FittedTable(columns, tuple(rows))
+    repeated = [_fit_row(row, columns, screen) for row in _named(table.again, columns)]
+    return FittedTable(columns, tuple(_agreed(row, repeated, columns) for row in rows), _repetitions(table, columns))
+
+
+def _agreed(row: FittedRow, repeated: Sequence[FittedRow], columns: tuple[str | None, ...]) -> FittedRow:
+    """The row without the cells about which the same row, coming again, says something else: neither is preferred."""
+    for again in repeated:
+        apart = again.row.line.position - row.row.line.position
+        if again.row.label != row.row.label or again.found != len(columns) or again.damaged or apart > _NEXT_TO:
+            continue
+        tokens = dict(zip(columns, again.row.tokens, strict=False))
+        other = {name for name, text in again.cells.items() if row.cells.get(name, text) != text}
+        cells = {name: text for name, text in row.cells.items() if name not in other}
+        damaged = [_damage(again.row, name, tokens[name].text, tokens[name]) for name in again.cells if name in other]
+        row = replace(row, cells=cells, damaged=(*row.damaged, *damaged))
+    return row
+
+
+def _repetitions(table: Table, columns: tuple[str | None, ...]) -> tuple[str, ...]:
+    """What stands more than once, and counts once."""
+    notes = []
+    if twice := [name for name in dict.fromkeys(columns) if name is not None and columns.count(name) > 1]:
+        line = table.first.number
+        notes.append(f"{', '.join(twice[:_MOST_NAMED])} stands more than once in the header in line {line}")
+    if table.again:
+        names = [f"{row.label} in line {row.line.number}" for row in table.again]
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        notes.append(f"rows come again: {', '.join(names[:_MOST_NAMED])}{more}")
+    return tuple(notes)
 
 
 def _named(rows: Sequence[Row], columns: tuple[str | None, ...]) -> list[Row]:

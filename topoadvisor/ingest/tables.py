@@ -53,6 +53,8 @@ _HEADER = re.compile(
 )
 _PREFIX_TOKENS = 12
 """A row's label is looked for among this many words: log and quotation marks in front of it are few."""
+_MAX_AGAIN = 16
+"""Rows of one table that come again and are looked at."""
 _HEADER_DISTANCE = 8
 """Lines between a header and its first row."""
 _ROW_DISTANCE = 20
@@ -102,6 +104,8 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     context: str = ""
     """The last words before the table, such as the command that printed it."""
+    again: list[Row] = field(default_factory=list)
+    """Rows of a device that has one already."""
 
     @property
     def first(self) -> Line:
@@ -204,8 +208,14 @@ class _Finder:
     def _take(self, row: Row) -> None:
         _refuse_if_wide(sum(is_relation(token.text) for token in row.tokens), row.line, self._file)
         again = row.label in self._labels
-        if again and self._growing and not self._header and row.label != self._growing.rows[0].label:
-            return
+        if again and self._growing and not self._header:
+            repeated = row.label == self._growing.rows[-1].label and row.line.position == self._last_row + 1
+            repeated = repeated and len(self._growing.again) < _MAX_AGAIN
+            if repeated or row.label != self._growing.rows[0].label:
+                self._last_row = row.line.position if repeated else self._last_row
+                if len(self._growing.again) < _MAX_AGAIN:
+                    self._growing.again.append(row)
+                return
         if self._growing is None or self._header or again:
             self._growing = Table(self._header, context="\n".join(words[-200:] for words in self._context))
             self._header, self._labels = None, set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -37,6 +37,7 @@ class _Capture:
     matrix: Matrix
     first: Line
     last: Line
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
             if captures and not (options.isdisjoint(first) and _same_machine(captures[0].matrix, matrix)):
                 matrix = msgspec.structs.replace(matrix, other_machine=True)
             first = first or options
-            captures.append(_Capture(matrix, table.first, table.last))
+            captures.append(_Capture(matrix, table.first, table.last, found.notes))
     problem = None if captures else _nothing(lines, foreign, p2p, file)
     return Reading(_with_legends(captures, lines), p2p, problem)
 
@@ -134,6 +135,7 @@ def _with_columns(capture: _Capture, found: cells.FittedTable) -> _Capture:
         ),
         capture.first,
         capture.last,
+        (*capture.notes, *found.notes),
     )
 
 
@@ -191,7 +193,7 @@ def _with_legends(captures: list[_Capture], lines: Sequence[Line]) -> list[_Capt
             nic_legend={name: device for name, device in names.items() if name.startswith("NIC")},
             others={name: names.get(name) for name in matrix.others},
         )
-        complete.append(_Capture(matrix, capture.first, capture.last))
+        complete.append(replace(capture, matrix=matrix))
     return complete
 
 
@@ -268,7 +270,7 @@ def _same_machine(first: Matrix, other: Matrix) -> bool:
 
 def _matrix_part(reading: Reading, file: str) -> Part:
     first = reading.captures[0].matrix
-    notes = []
+    notes = list(reading.captures[0].notes)
     if first.damaged:
         cell = first.damaged[0]
         count = len(first.damaged)
