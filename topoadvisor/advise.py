@@ -157,8 +157,8 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
             if advised[name] != present[name]
         )
         notes.append(f"This is the machine with {changed}, as advised; as it stands, NCCL does not run these rings.")
-    elif unread := [name for name in _ROUTING if not isinstance(base.fact(f"env.{name}"), Known)]:
-        none_read = snapshot.settings is None and len(unread) == len(_ROUTING)
+    elif unread := [name for name in ways.ROUTING if not isinstance(base.fact(f"env.{name}"), Known)]:
+        none_read = snapshot.settings is None and len(unread) == len(ways.ROUTING)
         which = "NCCL's variables were not read and are" if none_read else f"Not read: {', '.join(unread)}; they are"
         notes.append(f"{which} taken as unset.")
     optimal = plan.optimal
