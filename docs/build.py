@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "rings", "emit nccl-conf", "emit shell")
-VERBS += ("pick", "emit nccl-topo", "diff", "explain", "log", "hardware list", "hardware show")
+VERBS += ("pick", "emit nccl-topo", "emit nccl-graph", "diff", "explain", "log", "hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 

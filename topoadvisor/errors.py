@@ -61,3 +61,9 @@ class NothingDetermined(TopoAdvisorError):
     """Every source was asked and none of them showed a GPU."""
 
     exit_code = 3
+
+
+class Declined(TopoAdvisorError):
+    """Nothing is wrong, and the answer is that nothing should be written."""
+
+    exit_code = 1

@@ -12,6 +12,7 @@ BELOW = {
     "gpu": {"nvlink", "c2c"},
     "nic": {"net"},
 }
+IN_GRAPHS = {"graphs": {"graph"}, "graph": {"channel"}, "channel": {"gpu", "net"}}
 
 
 @dataclass
@@ -38,14 +39,15 @@ class Stream:
         return chr(self.data[self.place - 1])
 
 
-def load(text: str) -> Read:
-    """The `<system>` element. Raises Refused."""
+def load(text: str, root: str = "system", most: int = MOST_NODES) -> Read:
+    """The root element, `<system>` or `<graphs>`. Raises Refused."""
+    below = {"system": BELOW, "graphs": IN_GRAPHS}[root]
     stream = Stream(text)
     top = Read("", {})
     count = 0
     stack = [top]
     while True:
-        if count >= MOST_NODES:
+        if count >= most:
             raise Refused("too many nodes")
         found = _node(stream)
         if found is None:
@@ -58,7 +60,7 @@ def load(text: str) -> Read:
             if stack.pop().name != element.name:
                 raise Refused(f"mismatch {element.name}")
             continue
-        if element.name not in BELOW.get(stack[-1].name, {"system"} if len(stack) == 1 else set()):
+        if element.name not in below.get(stack[-1].name, {root} if len(stack) == 1 else set()):
             raise Refused(f"{element.name} inside {stack[-1].name} would be passed over")
         count += 1
         stack[-1].children.append(element)

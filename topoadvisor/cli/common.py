@@ -170,6 +170,20 @@ def load_snapshot(
 _WIDEST = 120
 
 
+def read_text(path: Path, *, most: int = 4 << 20) -> str:
+    """The text of a small file. Raises InputError when it cannot be read, or has more than `most` bytes."""
+    from topoadvisor.errors import InputError
+
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(most + 1)
+    except OSError as error:
+        raise InputError(f"this file cannot be read: {error.strerror or error}", file=str(path)) from None
+    if len(data) > most:
+        raise InputError(f"this file has more than {most >> 20} MiB", file=str(path), hint="Is it another file?")
+    return data.decode("utf-8", "replace")
+
+
 def page_width() -> int:
     """Columns of a screen of sentences: those of the terminal, but no more than can be read."""
     return min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)

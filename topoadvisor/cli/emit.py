@@ -11,14 +11,20 @@ import typer
 from topoadvisor.cli.common import (
     AssumeFileOption,
     AssumeOption,
+    GpusOption,
     RulesOption,
     SourceArgument,
     emit_text,
     file_to_write,
+    gpu_indexes,
     load_snapshot,
+    need_numpy,
     printable,
+    read_text,
     readable,
+    some_path,
 )
+from topoadvisor.plan import Model
 
 if TYPE_CHECKING:
     from topoadvisor.advice import Advice
@@ -38,6 +44,17 @@ WriteOption = Annotated[
     ),
 ]
 DiffOption = Annotated[bool, typer.Option("--diff", help="Show what --write would change, and write nothing.")]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        parser=file_to_write,
+        help="Write to FILE; - is standard output.",
+        show_default="-",
+    ),
+]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -126,17 +143,7 @@ def shell(
 @app.command("nccl-topo")
 def nccl_topo(
     sources: SourceArgument = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            parser=file_to_write,
-            help="Write to FILE; - is standard output.",
-            show_default="-",
-        ),
-    ] = None,
+    output: OutputOption = None,
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
 ) -> None:
@@ -144,6 +151,45 @@ def nccl_topo(
     from topoadvisor.emit import nccl_topo as emitter
 
     text, remarks = emitter.render(load_snapshot(sources, assume, assume_file))
+    emit_text(text, output)
+    _say(remarks)
+
+
+@app.command("nccl-graph")
+def nccl_graph(
+    sources: SourceArgument = None,
+    gpus: GpusOption = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="GRAPH.xml",
+            parser=some_path,
+            help="NCCL's own choice: what NCCL_GRAPH_DUMP_FILE wrote in a job over these GPUs.",
+            show_default=False,
+        ),
+    ] = None,
+    margin: Annotated[
+        float, typer.Option("--margin", min=0, metavar="PERCENT", help="Write only what gains as much.")
+    ] = 5,
+    force: Annotated[bool, typer.Option("--force", help="Write the file even where it gains less, or unseen.")] = False,
+    model: Annotated[Model, typer.Option("--model", help="Which bandwidths the rings are chosen by.")] = "nccl",
+    output: OutputOption = None,
+    assume: AssumeOption = None,
+    assume_file: AssumeFileOption = None,
+) -> None:
+    """Write the best rings for NCCL_GRAPH_FILE, where they beat NCCL's own. Exit code 1: they do not."""
+    need_numpy()
+    from topoadvisor.emit import nccl_graph as emitter
+
+    text, remarks = emitter.render(
+        load_snapshot(sources, assume, assume_file),
+        gpus=gpu_indexes(gpus),
+        model=model,
+        against=None if against is None else emitter.Given(read_text(against), str(against)),
+        margin=margin,
+        force=force,
+    )
     emit_text(text, output)
     _say(remarks)
 

@@ -1,0 +1,193 @@
+"""The best equal-speed rings as a file for NCCL_GRAPH_FILE, where they beat the rings that NCCL chooses itself.
+
+Both are rated on the same links, those of NCCL's own model, so a difference is one of the rings and not of the numbers
+that NCCL writes beside them. NCCL checks almost nothing of such a file, so it is checked here, and read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from topoadvisor import __version__, planning
+from topoadvisor.errors import Declined, InputError, TopoAdvisorError
+from topoadvisor.nccl import graph_xml
+from topoadvisor.nccl.graph_xml import Channel, Graph
+from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.plan import Model, link_model
+from topoadvisor.plan.link_model import LinkModel
+from topoadvisor.plan.optimum import Ring, loads_of
+from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology import nccl_view
+from topoadvisor.topology.nccl_view import View
+
+MARGIN: Final = 5.0
+"""Percent by which the rings must beat NCCL's own; less than that, measurements on real machines do not show."""
+
+_HOW: Final = "Run the job once with NCCL_GRAPH_DUMP_FILE=graph.xml and give that file to --against."
+_ENOUGH_GBPS: Final = 25.0
+"""A channel of more than this is split in two, as NCCL does with its own (`ncclTopoDupChannels`)."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """NCCL's own choice, as its dump holds it."""
+
+    text: str
+    file: str
+
+
+def render(
+    snapshot: Snapshot,
+    *,
+    gpus: Sequence[int] | None = None,
+    model: Model = "nccl",
+    against: Given | None = None,
+    margin: float = MARGIN,
+    force: bool = False,
+) -> tuple[str, list[str]]:
+    """The file, and what its user must know, one sentence each.
+
+    Raises Declined when NCCL's own rings are as good, TopoAdvisorError when there is nothing to compare with, when the
+    dump is of other GPUs, or when NCCL's bandwidths are not known.
+    """
+    document = planning.best_rings(snapshot, model=model, gpus=gpus)
+    view = nccl_view.of(snapshot, document.gpus)
+    links = link_model.nccl(view)
+    if document.equal_speed is None:
+        raise TopoAdvisorError(
+            "there are no rings to write", hint=f"`topoadvisor rings --model {model}` says why: {document.notes[0]}"
+        )
+    if links.unknown:
+        raise TopoAdvisorError(
+            f"NCCL's bandwidths are not known here: {links.unknown}",
+            hint="The file has to hold them. Capture on the machine itself: `topoadvisor capture -o node.json`.",
+        )
+    ours = [tuple(channel.order) for channel in document.equal_speed.channels]
+    own = None if against is None else _own(against, document.gpus, view.version)
+    least = len(own.channels) if own else 1
+    orders = _as_many(ours, least, speed(ours, links), graph_xml.most_channels(view.version))
+    total = speed(orders, links) * len(orders)
+    told, remark = _margin(orders, total, own, links, margin, force)
+    graph = _graph(orders, speed(orders, links), view)
+    text = graph_xml.write(graph, [*_comment(snapshot, document.gpus, view), told, "Way back: unset NCCL_GRAPH_FILE."])
+    _read_back(text, graph, document.gpus, view.version)
+    return text, [*remark, *_remarks(document.gpus, graph, document.notes, model)]
+
+
+def speed(orders: Sequence[Sequence[int]], links: LinkModel) -> float:
+    """GB/s at which all these rings (GPU indexes) can run at once on these links."""
+    place = {gpu: position for position, gpu in enumerate(links.gpus)}
+    rings = [Ring(tuple(place[gpu] for gpu in order), 1.0) for order in orders]
+    problem = links.problem()
+    return 1 / max(load / problem.capacity[link] for link, load in loads_of(problem, rings).items())
+
+
+def _own(given: Given, gpus: Sequence[int], version: str) -> Graph:
+    graph = graph_xml.ring(graph_xml.read(given.text, file=given.file))
+    if graph is None or not graph.channels:
+        raise InputError("this file holds no ring graph (id 0) with channels", file=given.file, hint=_HOW)
+    if faults := graph_xml.faults(graph, gpus, version=version):
+        raise InputError(
+            f"these are not NCCL's rings over {_listed(gpus)} of one node: {faults[0]}",
+            file=given.file,
+            hint=f"{_HOW} --gpus says which GPUs are meant.",
+        )
+    return graph
+
+
+def _as_many(orders: list[tuple[int, ...]], least: int, each: float, most: int) -> list[tuple[int, ...]]:
+    """The rings, each several times at a lower speed: as many channels as NCCL would have, and none too fast."""
+    times = 1
+    while len(orders) * (times + 1) <= most and (len(orders) * times < least or each / times > _ENOUGH_GBPS):
+        times += 1
+    return [order for order in orders for _ in range(times)]
+
+
+def _margin(
+    orders: list[tuple[int, ...]], total: float, own: Graph | None, links: LinkModel, margin: float, force: bool
+) -> tuple[str, list[str]]:
+    """The line about the margin, and what is to be said when there is none to speak of. Raises Declined."""
+    if own is None:
+        if not force:
+            raise TopoAdvisorError("there is nothing to compare these rings with", hint=f"{_HOW} Or: --force.")
+        return (
+            f"{total:.4g} GB/s by NCCL's constants; not compared with NCCL's own rings.",
+            ["Not compared with NCCL's own rings, which may be as good or better: measure with and without the file."],
+        )
+    theirs = [channel.gpus for channel in own.channels]
+    before = speed(theirs, links) * len(theirs)
+    gain = 100 * (total / before - 1)
+    line = (
+        f"{total:.4g} GB/s against {before:.4g} of NCCL's own {len(theirs)} rings, by NCCL's constants: {gain:+.1f}%."
+    )
+    if gain >= margin:
+        return line, []
+    if not force:
+        less = f"only {gain:.1f}% more than" if gain >= 0.05 else "no more than"
+        raise Declined(
+            f"set no graph file: the best rings carry {total:.4g} GB/s, {less} NCCL's own ({before:.4g})",
+            hint="--margin sets the percentage; --force writes the file all the same.",
+        )
+    return line, [
+        f"This file gains {gain:.1f}%, less than the margin of {margin:g}%, and is written because of --force."
+    ]
+
+
+def _graph(orders: Sequence[tuple[int, ...]], each: float, view: View) -> Graph:
+    hops = {hop for order in orders for hop in pairwise([*order, order[0]])}
+    kinds = [view.pairs[f"GPU{a}", f"GPU{b}"].kind for a, b in hops]
+    worst = max(kind for kind in kinds if kind is not None)
+    return Graph(
+        id=graph_xml.RING,
+        pattern=graph_xml.RING_PATTERN,
+        speed_intra=_rounded(each),
+        speed_inter=_rounded(each),
+        type_intra=worst.name,
+        type_inter=NcclPath.PIX.name,
+        channels=tuple(Channel(order) for order in orders),
+        same_channels=int(len(set(orders)) == 1),
+    )
+
+
+def _rounded(gbps: float) -> float:
+    """Never above what fits."""
+    return int(gbps * 1000 + 1e-6) / 1000 if gbps >= 0.01 else gbps
+
+
+def _comment(snapshot: Snapshot, gpus: Sequence[int], view: View) -> list[str]:
+    addresses = {gpu.index: gpu.address for gpu in snapshot.gpus}
+    known = [f"GPU{gpu} {addresses[gpu]}" for gpu in gpus if addresses.get(gpu)]
+    return [
+        f"Rings for NCCL_GRAPH_FILE, written by topoadvisor {__version__} for NCCL {view.version}.",
+        f"For one node, and communicators over exactly {_listed(gpus)} (NVML indexes)"
+        + (f": {', '.join(known)}." if known else "."),
+    ]
+
+
+def _read_back(text: str, graph: Graph, gpus: Sequence[int], version: str) -> None:
+    (found,) = graph_xml.read(text, file="the file written here")
+    faults = graph_xml.faults(found, gpus, version=version)
+    if found.channels != graph.channels or faults:
+        raise TopoAdvisorError(
+            f"no file that NCCL could use can be written: {faults[0] if faults else 'it reads otherwise'}"
+        )
+
+
+def _remarks(gpus: Sequence[int], graph: Graph, notes: Sequence[str], model: Model) -> list[str]:
+    return [
+        f"For one node, and for communicators over exactly {_listed(gpus)}: NCCL reads this file for every "
+        "communicator, and one over other GPUs fails or hangs. A job that also makes smaller groups must not have it "
+        "set.",
+        "NCCL took it when NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH prints "
+        f"`Search 0 : {len(graph.channels)} channels loaded from XML graph`. Measure with and without it, and keep it "
+        "only when it pays. Way back: unset NCCL_GRAPH_FILE.",
+        "Trees and NVLS are not in it: NCCL searches them as before, for as many channels.",
+        *(notes if model == "nccl" else ()),
+    ]
+
+
+def _listed(gpus: Sequence[int]) -> str:
+    return ", ".join(f"GPU{gpu}" for gpu in gpus)
