@@ -123,3 +123,39 @@ def test_without_a_gpu_nothing_can_be_measured(machine: Callable[..., None]) -> 
 )
 def test_wrong_options_exit_2(machine: Callable[..., None], arguments: tuple[str, str]) -> None:
     assert run(*arguments).exit_code == 2
+
+
+RANK = """
+import json, sys
+job = json.load(sys.stdin)
+print(json.dumps({"began": {"nccl": "2.28.9", "runtime": "13.2", "cupy": "14.2.0", "processors": 132}}))
+for number, case in enumerate(job["cases"]):
+    seconds = [case["size_bytes"] / 20e9] * case["batches"]
+    print(json.dumps({"timed": {"case": number, "seconds": seconds, "wrong": 0}}), flush=True)
+print(json.dumps({"ended": {"used_bytes": 1}}))
+"""
+
+
+def test_collectives_ask_nccl_and_are_saved(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
+    path = tmp_path / "node.json"
+    result = run("--collectives", "--size", "8M", "--nccl", "/opt/libnccl.so.2", "--save", str(path))
+    assert result.exit_code == 0, result.output
+    head = next(line for line in result.stdout.splitlines() if "KiB" in line)
+    assert head.split() == ["64", "KiB", "1", "MiB", "8", "MiB"]
+    assert "NCCL 2.28.9 (/opt/libnccl.so.2)" in result.stdout
+    saved = decode(path.read_bytes()).measurements
+    assert len(saved) == 15
+    assert (saved[0].kind, saved[0].subject, saved[0].gbps) == ("all_reduce", "gpu:0,gpu:1", 20.0)
+
+
+def test_collectives_without_nccl_or_a_second_gpu_say_so(machine: Callable[..., None]) -> None:
+    error = run("--collectives").exception
+    assert isinstance(error, NothingDetermined)
+    assert "no NCCL library" in error.message
+    machine(n=1)
+    error = run("--collectives").exception
+    assert isinstance(error, NothingDetermined)
+    assert "there is one GPU" in error.message

@@ -166,6 +166,7 @@ class FakeCuda:
             memset=lambda pointer, value, size: ctypes.memset(pointer, value, size),
             deviceSynchronize=lambda: None,
             setDevice=lambda device: None,
+            getDevice=lambda: 0,
             memcpy=lambda target, source, size, kind: move(target, source, size),
             memcpyAsync=host,
             memcpyPeerAsync=peer,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text, file_to_write
+from topoadvisor.cli.common import FormatOption, TextOrJson, emit_json, emit_text, file_to_write
 
 if TYPE_CHECKING:
-    from topoadvisor.snapshot import Snapshot
+    from topoadvisor.snapshot import Measurement, Snapshot
+    from topoadvisor.verify.selection import Options
 
 _LONGEST_DEADLINE = 86_400
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -43,9 +44,20 @@ def verify(
             help="Also reads, copies by kernels and P2P off for every pair, larger samples, a process for each pair.",
         ),
     ] = False,
+    collectives: Annotated[
+        bool,
+        typer.Option("--collectives", help="Run NCCL's collectives instead: bandwidth by size, values, its log."),
+    ] = False,
     size: Annotated[
-        int, typer.Option("--size", metavar="BYTES", parser=_size, help="Buffer of one copy, K, M or G allowed.")
-    ] = "512M",  # type: ignore[assignment]  # typer parses the default too
+        int | None,
+        typer.Option(
+            "--size",
+            metavar="BYTES",
+            parser=_size,
+            help="Largest buffer: 512M, with --collectives 1G.",
+            show_default=False,
+        ),
+    ] = None,
     repeats: Annotated[
         int | None,
         typer.Option("--repeats", min=5, max=1000, help="Timed and checked batches: 5, with --full 11."),
@@ -53,6 +65,12 @@ def verify(
     deadline: Annotated[
         float, typer.Option("--deadline", parser=_seconds, metavar="SECONDS", help="For one measurement.")
     ] = "30",  # type: ignore[assignment]  # typer parses the default too
+    nccl: Annotated[
+        str | None,
+        typer.Option(
+            "--nccl", metavar="PATH", help="The libnccl to run; else the first one found.", show_default=False
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -71,25 +89,38 @@ def verify(
 
     Every pair one way, the other way and both at once, the latency of small copies, peer access off, each GPU's way to
     host memory, the planned ring and all pairs of a switch at once. All in child processes: one that hangs is ended at
-    its deadline. Needs CuPy. Exit code: 0 all is well, 1 something failed or could not be measured, 3 nothing could be.
-    """
-    import os
-    from datetime import UTC, datetime
+    its deadline. --collectives asks NCCL instead, one process per GPU. Needs CuPy.
 
-    from topoadvisor import collect, snapshot
-    from topoadvisor.cli import progress
-    from topoadvisor.topology import graph
-    from topoadvisor.verify import child, report, run, selection
+    Exit code: 0 all is well, 1 something failed or could not be measured, 3 nothing could be.
+    """
+    from topoadvisor import collect
+    from topoadvisor.verify import run, selection
 
     live = collect.capture_live()
     base = run.base_for(save, live) if save else live
+    if collectives:
+        _collectives(live, base, save, size or 1 << 30, deadline, nccl, format)
+        return
+    options = selection.Options(
+        size_bytes=size or 512 << 20, repeats=repeats or (11 if full else 5), deadline_s=deadline, full=full
+    )
+    _links(live, base, save, options, format)
+
+
+def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, format: TextOrJson) -> None:
+    import os
+
+    from topoadvisor.cli import progress
+    from topoadvisor.topology import graph
+    from topoadvisor.verify import child, report, run
+
     with progress.bar("verify") as tell:
         found = run.verify(
             live,
             graph.build(live),
-            selection.Options(size_bytes=size, repeats=repeats or (11 if full else 5), deadline_s=deadline, full=full),
+            options,
             converse=child.converse_with(child.command(), child.environment(os.environ)),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            date=_now(),
             rings=_planned_rings(live),
             progress=tell,
         )
@@ -97,10 +128,56 @@ def verify(
         emit_json(report.document(found))
     else:
         emit_text(report.to_text(found))
-    if save and found.measurements:
-        snapshot.save(run.with_measurements(base, found.measurements), save)
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+    _finish(base, found.measurements, save, found.exit_code)
+
+
+def _collectives(
+    live: Snapshot, base: Snapshot, save: Path | None, size: int, deadline: float, nccl: str | None, format: TextOrJson
+) -> None:
+    import os
+
+    from topoadvisor.cli import progress
+    from topoadvisor.verify import child, collectives, collectives_report, group, rank_messages
+    from topoadvisor.verify.ready import ready
+
+    environ = child.environment(os.environ)
+    converse = child.converse_with(child.command(), environ)
+    with progress.bar("collectives"):
+        here = ready(live, converse=converse, deadline_s=deadline, least=2)
+        library = collectives.library_of(live, nccl)
+        addresses = [gpu.address or "" for gpu in here.gpus]
+        sizes = [each for each in collectives.DEFAULT_SIZES if each <= size] or [size]
+        found = collectives.check(
+            live,
+            here.gpus,
+            group.group_of(addresses, library, environ, argv=child.rank_command(), deadline_s=deadline),
+            cases=group.cases(rank_messages.COLLECTIVES, sizes, len(addresses)),
+            library=library,
+            predicted=collectives.predicted_transports(live),
+            notes=here.notes,
+            date=_now(),
+        )
+    if format == "json":
+        emit_json(collectives_report.document(found))
+    else:
+        emit_text(collectives_report.to_text(found))
+    _finish(base, found.measurements, save, found.exit_code)
+
+
+def _now() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _finish(base: Snapshot, measurements: list[Measurement], save: Path | None, exit_code: int) -> None:
+    from topoadvisor import snapshot
+    from topoadvisor.verify import run
+
+    if save and measurements:
+        snapshot.save(run.with_measurements(base, measurements), save)
+    if exit_code:
+        raise typer.Exit(exit_code)
 
 
 def _planned_rings(live: Snapshot) -> list[list[int]]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -22,6 +22,10 @@ _KEPT_BYTES = 4096
 """Of standard error, the end."""
 _LONGEST_LINE = 1 << 20
 _AFTER_KILL_SECONDS = 2.0
+_AFTER_LOSS_SECONDS = 3.0
+"""What the others may take to notice that one is gone, and to say why."""
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ def command() -> list[str]:
     return [sys.executable, "-P", "-m", "topoadvisor.verify.copies"]
 
 
+def rank_command() -> list[str]:
+    """The child that runs one rank of a collective."""
+    return [sys.executable, "-P", "-m", "topoadvisor.verify.ranks"]
+
+
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Our environment, with our module path, and CUDA's devices in bus order as everywhere else here."""
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
@@ -52,70 +61,133 @@ def converse_with(argv: Sequence[str], environ: Mapping[str, str]) -> Converse:
     """A `Converse` that starts `argv` for each job."""
 
     def converse(job: Job, deadline_s: float, hear: Callable[[Line], None]) -> End:
-        return _converse(argv, environ, job, deadline_s, hear)
+        start = Start(argv, environ, msgspec.json.encode(job))
+        return together([start], deadline_s, Line, lambda number, line: hear(line))[0]
 
     return converse
 
 
-def _converse(
-    argv: Sequence[str], environ: Mapping[str, str], job: Job, deadline_s: float, hear: Callable[[Line], None]
-) -> End:
-    child = subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environ),
-        start_new_session=True,
-    )
+@dataclass(frozen=True)
+class Start:
+    """How to start one child, and what it reads on standard input."""
+
+    argv: Sequence[str]
+    environ: Mapping[str, str]
+    job: bytes
+
+
+def together(
+    starts: Sequence[Start], deadline_s: float, kind: type[Answer], hear: Callable[[int, Answer], None]
+) -> list[End]:
+    """Run children at once; how each ended, in the order given. `hear` gets the number of the child that answers.
+
+    The deadline starts anew with each answer of any of them. When one ends badly the others, which may wait for it,
+    have a few seconds more.
+    """
+    children: list[_Child] = []
     try:
-        return _listen(child, msgspec.json.encode(job), deadline_s, hear)
+        children += (_Child(start) for start in starts)
+        _listen(children, deadline_s, msgspec.json.Decoder(kind), hear)
+        return [child.end or End("crashed", "ended because another process did") for child in children]
     finally:
-        # Also on Ctrl-C: the child has a session of its own, so nothing else ends it or what it started.
-        _kill(child)
+        # Also on Ctrl-C: each child has a session of its own, so nothing else ends it or what it started.
+        for child in children:
+            child.kill()
 
 
-def _listen(child: subprocess.Popen[bytes], job: bytes, deadline_s: float, hear: Callable[[Line], None]) -> End:
-    assert child.stdin is not None
-    assert child.stdout is not None
-    assert child.stderr is not None
-    with contextlib.suppress(BrokenPipeError):
-        child.stdin.write(job)
-        child.stdin.close()
-    pending, complaint, nonsense = b"", b"", b""
+class _Child:
+    """A process with what it said so far."""
+
+    def __init__(self, start: Start) -> None:
+        self.process = subprocess.Popen(
+            start.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(start.environ),
+            start_new_session=True,
+        )
+        self.pending, self.complaint, self.nonsense = b"", b"", b""
+        self.open = 2
+        self.end: End | None = None
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(start.job)
+            self.process.stdin.close()
+
+    def lines(self, part: bytes) -> list[bytes]:
+        *lines, self.pending = (self.pending + part).split(b"\n")
+        if len(self.pending) > _LONGEST_LINE:
+            self.pending, self.nonsense = b"", self.pending[:80]
+        return lines
+
+    def finish(self, seconds: float) -> None:
+        """Both of its streams are closed."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.end = End("timeout", "it closed its output and did not end")
+            return
+        good = code == 0 and not self.nonsense
+        self.end = End("finished", "") if good else End("crashed", _in_words(code, self.complaint, self.nonsense))
+
+    def kill(self) -> None:
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        # A process stuck inside the driver cannot be killed; it is left behind rather than waited for.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_AFTER_KILL_SECONDS)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
+
+
+def _listen(
+    children: Sequence[_Child],
+    deadline_s: float,
+    decoder: msgspec.json.Decoder[Answer],
+    hear: Callable[[int, Answer], None],
+) -> None:
     until = time.monotonic() + deadline_s
     with selectors.DefaultSelector() as selector:
-        selector.register(child.stdout, selectors.EVENT_READ)
-        selector.register(child.stderr, selectors.EVENT_READ)
+        for number, child in enumerate(children):
+            for stream in (child.process.stdout, child.process.stderr):
+                assert stream is not None
+                selector.register(stream, selectors.EVENT_READ, number)
         while selector.get_map():
             left = until - time.monotonic()
             if left <= 0:
-                return End("timeout", f"no answer for {deadline_s:g} s")
+                _out_of_time(children, deadline_s)
+                return
             for key, _ in selector.select(left):
+                child = children[key.data]
                 part = os.read(key.fd, 1 << 16)
                 if not part:
                     selector.unregister(key.fileobj)
-                elif key.fileobj is child.stderr:
-                    complaint = (complaint + part)[-_KEPT_BYTES:]
+                    child.open -= 1
+                    if not child.open:
+                        child.finish(max(until - time.monotonic(), 0.1))
+                        if child.end and child.end.how != "finished":
+                            until = min(until, time.monotonic() + _AFTER_LOSS_SECONDS)
+                elif key.fileobj is child.process.stderr:
+                    child.complaint = (child.complaint + part)[-_KEPT_BYTES:]
                 else:
-                    *lines, pending = (pending + part).split(b"\n")
-                    if len(pending) > _LONGEST_LINE:
-                        pending, nonsense = b"", pending[:80]
-                    for text in lines:
+                    for text in child.lines(part):
                         try:
-                            answer = msgspec.json.decode(text, type=Line)
-                        except (msgspec.DecodeError, UnicodeDecodeError):
-                            nonsense = text[:80] or nonsense
+                            answer = decoder.decode(text)
+                        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                            child.nonsense = text[:80] or child.nonsense
                             continue
-                        hear(answer)
-                        until = time.monotonic() + deadline_s
-    try:
-        code = child.wait(max(until - time.monotonic(), 0.1))
-    except subprocess.TimeoutExpired:
-        return End("timeout", "it closed its output and did not end")
-    if code == 0 and not nonsense:
-        return End("finished", "")
-    return End("crashed", _in_words(code, complaint, nonsense))
+                        hear(key.data, answer)
+                        if all(each.end is None or each.end.how == "finished" for each in children):
+                            until = time.monotonic() + deadline_s
+
+
+def _out_of_time(children: Sequence[_Child], deadline_s: float) -> None:
+    if any(child.end and child.end.how != "finished" for child in children):
+        return
+    for child in children:
+        child.end = child.end or End("timeout", f"no answer for {deadline_s:g} s")
 
 
 def _in_words(code: int, complaint: bytes, nonsense: bytes) -> str:
@@ -130,14 +202,3 @@ def _in_words(code: int, complaint: bytes, nonsense: bytes) -> str:
     if said:
         return f"{how}: {said[-1][:300]}"
     return f"{how}, after saying {nonsense.decode(errors='replace')!r}" if nonsense else how
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(child.pid, signal.SIGKILL)
-    # A process stuck inside the driver cannot be killed; it is left behind rather than waited for.
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(_AFTER_KILL_SECONDS)
-    for stream in (child.stdout, child.stderr):
-        if stream:
-            stream.close()

@@ -71,8 +71,11 @@ def _slot(gpu: Gpu) -> tuple[str, ...]:
 
 
 def _acs(snapshot: Snapshot, path: tuple[str, ...]) -> bool | None:
-    bridges = {f"pci:{device.address}": device.acs_redirect for device in snapshot.pci or ()}
-    seen = [bridges[node] for node in path if node in bridges]
+    """Upstream ports only pass traffic on, and a guest does not see the bridges of its host."""
+    if snapshot.host.hypervisor not in (None, "none"):
+        return None
+    bridges = {f"pci:{device.address}": device for device in snapshot.pci or () if device.port_type != "upstream"}
+    seen = [bridges[node].acs_redirect for node in path if node in bridges]
     if any(seen):
         return True
     return False if seen and all(each is False for each in seen) else None

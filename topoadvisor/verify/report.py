@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from topoadvisor.hardware.catalogue import Band
@@ -12,6 +11,7 @@ from topoadvisor.verify.judge import Judgement, arrow
 from topoadvisor.verify.judge_hosts import HostJudgement
 from topoadvisor.verify.judge_patterns import PatternJudgement
 from topoadvisor.verify.run import Report
+from topoadvisor.verify.tables import size_text, table
 
 SCHEMA = "topoadvisor.verify/1"
 
@@ -24,11 +24,11 @@ _OPINIONS: tuple[str, ...] = ("pair", "how", "→", "←", "both")
 def to_text(report: Report) -> str:
     """Tables of pairs, hosts and patterns with causes below their rows, notes, and how it was measured."""
     lines: list[str] = ["Copies, GB/s (10⁹ bytes per second)"]
-    lines += _table(_PAIRS, [(_pair_row(each), each.cause) for each in report.pairs], words=(0, 1, 7, 8))
-    lines += _table(_HOSTS, [(_host_row(each), each.cause) for each in report.hosts], words=(0, 1, 5, 6))
-    lines += _table(_PATTERNS, [(_pattern_row(each), each.cause) for each in report.patterns], words=(0, 4))
+    lines += table(_PAIRS, [(_pair_row(each), each.cause) for each in report.pairs], words=(0, 1, 7, 8))
+    lines += table(_HOSTS, [(_host_row(each), each.cause) for each in report.hosts], words=(0, 1, 5, 6))
+    lines += table(_PATTERNS, [(_pattern_row(each), each.cause) for each in report.patterns], words=(0, 4))
     opinions = [row for each in report.pairs for row in _opinions(each)]
-    lines += _table(_OPINIONS, [(row, None) for row in opinions], words=(0, 1))
+    lines += table(_OPINIONS, [(row, None) for row in opinions], words=(0, 1))
     lines.append("")
     lines += report.notes
     options = report.options
@@ -44,31 +44,7 @@ def _sizes(report: Report) -> str:
     large = {
         each.size_bytes for each in report.measurements if each.size_bytes and each.size_bytes > selection.SMALL_BYTES
     }
-    return " and ".join(map(_size, sorted(large, reverse=True))) or _size(report.options.size_bytes)
-
-
-def _table(
-    head: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], str | None]], words: tuple[int, ...]
-) -> list[str]:
-    """Numbers to the right, words to the left; nothing at all without rows."""
-    if not rows:
-        return []
-    cells = [head, *(row for row, _ in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-
-    def line(row: tuple[str, ...]) -> str:
-        fitted = [
-            text.ljust(width) if column in words else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        return "  ".join(fitted).rstrip()
-
-    lines = ["", line(head)]
-    for row, cause in rows:
-        lines.append(line(row))
-        if cause:
-            lines.append(f"    {cause}")
-    return lines
+    return " and ".join(map(size_text, sorted(large, reverse=True))) or size_text(report.options.size_bytes)
 
 
 def _pair_row(judgement: Judgement) -> tuple[str, ...]:
@@ -140,13 +116,6 @@ def _cell(measurement: Measurement | None) -> str:
     if measurement.outcome != "ok":
         return measurement.outcome
     return "?" if measurement.gbps is None else f"{measurement.gbps:.1f}"
-
-
-def _size(size_bytes: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= factor and size_bytes % factor == 0:
-            return f"{size_bytes // factor} {unit}"
-    return f"{size_bytes} bytes"
 
 
 def document(report: Report) -> dict[str, Any]:

@@ -1,0 +1,161 @@
+"""`verify --collectives` over fake ranks: wrong values, hangs, crashes, and NCCL's log against the prediction."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nccl_logs
+import pytest
+
+from topoadvisor.errors import NothingDetermined
+from topoadvisor.snapshot import Driver, Gpu, NcclLibrary, Snapshot
+from topoadvisor.verify import collectives, collectives_report, group
+from topoadvisor.verify.collectives import CollectiveReport
+from topoadvisor.verify.rank_messages import COLLECTIVES
+
+ADDRESSES = ["0000:1b:00.0", "0000:1d:00.0"]
+"""As the written logs have them."""
+GPUS = [Gpu(index=index, name="NVIDIA H200", address=address) for index, address in enumerate(ADDRESSES)]
+SNAPSHOT = Snapshot(gpus=GPUS, driver=Driver(version="580.159.04", cuda="13.0"))
+
+RANK = """
+import json, os, sys, time
+job = json.load(sys.stdin)
+def say(**line):
+    print(json.dumps(line), flush=True)
+log = os.environ.get("NCCL_DEBUG_FILE")
+if log and job["rank"] == 0:
+    with open(log.replace("%p", str(os.getpid())), "w") as file:
+        file.write(LOG)
+say(began={"nccl": "2.28.9", "runtime": "13.2", "cupy": "14.2.0", "processors": 132})
+for number, case in enumerate(job["cases"]):
+    BEFORE
+    seconds = case["size_bytes"] / 300e9 * (1.1 if job["rank"] else 1.0)
+    say(timed={"case": number, "seconds": [seconds] * case["batches"], "wrong": WRONG})
+say(ended={"used_bytes": 500000000 + job["rank"]})
+"""
+
+
+def check(
+    *,
+    before: str = "pass",
+    wrong: str = "0",
+    via: str = "P2P/CUMEM",
+    predicted: str | None = "P2P",
+    deadline: float = 10,
+) -> CollectiveReport:
+    script = (
+        RANK.replace("LOG", repr("\n".join(nccl_logs.modern(2, channels=24, inside=via)) + "\n"))
+        .replace("BEFORE", before)
+        .replace("WRONG", wrong)
+    )
+    run = group.group_of(
+        ADDRESSES, "libnccl.so.2", os.environ, argv=[sys.executable, "-c", script], deadline_s=deadline
+    )
+    return collectives.check(
+        SNAPSHOT,
+        GPUS,
+        run,
+        cases=group.cases(COLLECTIVES, [1 << 20, 1 << 30], 2),
+        library="libnccl.so.2",
+        predicted={(0, 1): predicted},
+        notes=[],
+        date="2026-11-30T12:00:00+00:00",
+    )
+
+
+def test_speed_is_that_of_the_slowest_rank_and_the_transport_is_as_predicted() -> None:
+    report = check()
+    assert report.verdict == "pass"
+    assert report.exit_code == 0
+    by_case = {(each.kind, each.size_bytes): each for each in report.measurements}
+    assert by_case["all_reduce", 1 << 30].gbps == pytest.approx(300 / 1.1, abs=0.01)
+    assert by_case["all_gather", 1 << 30].gbps == pytest.approx(150 / 1.1, abs=0.01)
+    assert by_case["sendrecv", 1 << 20].gbps == pytest.approx(300 / 1.1, abs=0.01)
+    assert by_case["all_reduce", 1 << 30].subject == "gpu:0,gpu:1"
+    assert by_case["all_reduce", 1 << 30].data_ok is True
+    text = collectives_report.to_text(report)
+    assert "All values are right." in text
+    assert "P2P/CUMEM on 2 of 2 connections, as predicted" in text
+    assert "Channels: 24, rings 0 → 1 → 0 on" in text
+    assert report.run.used_bytes == 500000001
+
+
+def test_another_transport_than_predicted_is_told() -> None:
+    report = check(via="SHM/direct/direct")
+    assert report.verdict in ("warn", "fail")
+    assert "predicted was P2P from GPU0 to GPU1 and 1 more" in collectives_report.to_text(report)
+    unknown = collectives_report.to_text(check(predicted=None))
+    assert "as predicted" not in unknown
+
+
+def test_wrong_values_fail() -> None:
+    report = check(wrong="7 if number == 3 and job['rank'] else 0")
+    assert report.exit_code == 1
+    text = collectives_report.to_text(report)
+    assert "Wrong values: all_gather at 1 GiB" in text
+    assert "WRONG" in text
+    assert collectives_report.document(report)["verdict"] == "fail"
+
+
+def test_values_that_were_not_compared_are_not_called_right() -> None:
+    text = collectives_report.to_text(check(wrong="None if case['size_bytes'] > 1000000000 else 0"))
+    assert "from 1024 MiB up none were" in text or "from 1 GiB up none were" in text
+    assert "All values are right" not in text
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("if number == 2 and job['rank']: time.sleep(60)", "no answer for 2 s"),
+        ("if number == 2 and job['rank']: os.kill(os.getpid(), 11)", "SIGSEGV"),
+        ("if number == 2: say(failed='ncclAllGather: unhandled cuda error'); sys.exit(1)", "ncclAllGather: unhandled"),
+    ],
+)
+def test_a_hang_or_a_crash_keeps_what_was_measured(before: str, words: str) -> None:
+    report = check(before=before, deadline=2)
+    assert report.exit_code == 1
+    assert len(report.run.results) == 2
+    text = collectives_report.to_text(report)
+    assert "Broken off: " in text
+    assert words in text
+
+
+def test_nothing_measured_exits_3() -> None:
+    assert check(before="say(failed='ncclCommInitRank: invalid usage'); sys.exit(1)").exit_code == 3
+
+
+def test_settings_reach_the_ranks_and_those_of_the_caller_hold(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    script = (
+        "import json, os, sys; job = json.load(sys.stdin);"
+        f"open({str(out)!r} + str(job['rank']), 'w').write(json.dumps(dict(os.environ)))"
+    )
+    environ = {**os.environ, "NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring"}
+    run = group.group_of(ADDRESSES, "x", environ, argv=[sys.executable, "-c", script], deadline_s=20)
+    run(group.cases(["all_reduce"], [1024], 2), {"NCCL_MIN_CTAS": "32", "NCCL_ALGO": None}, False)
+    for rank in "01":
+        seen: dict[str, Any] = json.loads((tmp_path / f"out{rank}").read_text())
+        assert seen["NCCL_NVLS_ENABLE"] == "0"
+        assert seen["NCCL_MIN_CTAS"] == "32"
+        assert "NCCL_ALGO" not in seen
+        assert seen["NCCL_DEBUG"] == "WARN"
+
+
+@pytest.mark.parametrize(("collective", "factor"), [("all_reduce", 1.75), ("all_gather", 0.875), ("sendrecv", 1.0)])
+def test_bus_bandwidth_counts_as_nccl_tests_do(collective: Any, factor: float) -> None:
+    assert group.busbw_factor(collective, 8) == factor
+
+
+def test_the_library_is_the_one_asked_for_else_the_first_found() -> None:
+    assert collectives.library_of(SNAPSHOT, "/opt/libnccl.so.2") == "/opt/libnccl.so.2"
+    found = msgspec.structs.replace(SNAPSHOT, nccl_libraries=[NcclLibrary(path="/usr/lib/libnccl.so.2")])
+    assert collectives.library_of(found) == "/usr/lib/libnccl.so.2"
+    with pytest.raises(NothingDetermined) as caught:
+        collectives.library_of(SNAPSHOT)
+    assert "nvidia-nccl-cu13" in str(caught.value.hint)

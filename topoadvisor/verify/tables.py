@@ -1,0 +1,37 @@
+"""Plain tables and sizes for the reports of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(
+    head: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], str | None]], words: tuple[int, ...]
+) -> list[str]:
+    """Numbers to the right, words to the left; nothing at all without rows."""
+    if not rows:
+        return []
+    cells = [head, *(row for row, _ in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+
+    def line(row: tuple[str, ...]) -> str:
+        fitted = [
+            text.ljust(width) if column in words else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(fitted).rstrip()
+
+    lines = ["", line(head)]
+    for row, cause in rows:
+        lines.append(line(row))
+        if cause:
+            lines.append(f"    {cause}")
+    return lines
+
+
+def size_text(size_bytes: int) -> str:
+    """`512 MiB`."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= factor and size_bytes % factor == 0:
+            return f"{size_bytes // factor} {unit}"
+    return f"{size_bytes} bytes"
