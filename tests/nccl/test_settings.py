@@ -27,6 +27,8 @@ def test_every_entry_is_whole() -> None:
         assert re.fullmatch(r"[A-Z][A-Z0-9_]+", name), name
         assert info.what.endswith("."), name
         assert len(info.what) < 140, name
+        beyond = re.search(r"\b(such(?! as)|these|that (library|queue|order|start-up|thread))\b", info.what)
+        assert not beyond, f"{name}: explain shows one row alone, and {beyond} speaks of another"
         assert re.match(r"https://|wheel nvidia-nccl-cu13 [0-9.]+: ", info.source), name
         for version in (info.since, info.removed):
             assert version is None or versions.is_version(version), name
