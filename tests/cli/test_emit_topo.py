@@ -36,4 +36,5 @@ def test_the_file_in_a_file_can_be_read_back(capsys: pytest.CaptureFixture[str],
 def test_without_addresses_it_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "fixture:paste-8xa100")
     assert (code, out) == (2, "")
-    assert err.startswith("topoadvisor: NCCL finds devices in a topology file by their PCI addresses")
+    assert err.startswith("topoadvisor: a topology file says at which PCI addresses and below which bridges")
+    assert "`topoadvisor capture -o node.json` on the machine reads it" in err

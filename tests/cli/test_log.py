@@ -109,6 +109,13 @@ def test_no_log_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "there is no line of NCCL in it" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file here that opens and cannot be read")
+def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("log", "scan"):
+        assert main([verb, "/proc/self/mem"]) == 2
+        assert capsys.readouterr().err.startswith("topoadvisor: /proc/self/mem: cannot be read: ")
+
+
 def test_scan_takes_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.log"
     path.write_bytes(logs.data(logs.modern(4, 4, extra=logs.graph(0, nvlink=240.0))))

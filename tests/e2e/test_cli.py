@@ -209,7 +209,7 @@ def test_odd_snapshots_are_analysed_or_refused_in_one_sentence(change: dict[str,
     ("redirections", "code", "said"),
     [
         ("<&-", 0, ""),
-        (">&-", 2, "the output cannot be written"),
+        (">&-", 2, "hint: Standard output is closed"),
         ("2>&-", 0, ""),
         ("2>/dev/full", 0, ""),
         (">/dev/full", 2, "No space left"),

@@ -12,7 +12,7 @@ from topoadvisor.emit import nccl_topo
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.files import shipped
 from topoadvisor.ingest import detect, nccl_topo_xml
-from topoadvisor.snapshot import Snapshot, decode
+from topoadvisor.snapshot import Gpu, Snapshot, decode
 from topoadvisor.topology import nccl_view
 
 CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus/nccl_topo"
@@ -130,10 +130,11 @@ MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 @pytest.mark.parametrize(
     ("snapshot", "message"),
     [
-        (detect.from_bytes(MATRIX.encode(), file="x"), "PCI addresses"),
-        (Snapshot(), "PCI addresses"),
+        (detect.from_bytes(MATRIX.encode(), file="x"), "this shows neither PCI addresses nor bridges"),
+        (Snapshot(gpus=[Gpu(index=0, address="0000:1b:00.0")]), "this shows not the bridges above the GPUs"),
+        (Snapshot(), "this shows no GPU"),
         (parse('<system version="1"><cpu numaid="0"/></system>'), "no PCI device"),
-        (parse(DUMP.replace('numaid="0"', "")), "no numaid"),
+        (parse(DUMP.replace('numaid="0"', "")), "which NUMA node devices are near was not read"),
         (
             parse(DUMP.replace("<strange/>", "<pcilink target='0000:01:00.0'/>" * 200)),
             "200 elements|201 elements|202 elements",

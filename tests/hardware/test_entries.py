@@ -79,7 +79,44 @@ def test_a_gpu_is_found_by_what_the_driver_calls_it() -> None:
     assert entries.find("emerald rapids").name == "Emerald Rapids"
     with pytest.raises(TopoAdvisorError) as error:
         entries.find("emerald rapid")
-    assert "emerald rapids" in (error.value.hint or "")
+    assert "Emerald Rapids" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("DGX H100", "hgx-h100"),
+        ("dgx_a100", "dgx-a100"),
+        ("GB200 NVL72", "gb200-tray"),
+        ("AMD EPYC 9654 96-Core Processor", "Genoa"),
+        ("AMD EPYC 7H12", "Rome"),
+        ("AMD EPYC 7R13 Processor", "Milan"),
+        ("Intel(R) Xeon(R) Platinum 8480+", "Sapphire Rapids"),
+        ("Intel(R) Xeon(R) CPU E5-2698 v4 @ 2.20GHz", "Broadwell"),
+        ("Intel(R) Xeon(R) Platinum 8175M CPU @ 2.50GHz", "Skylake or Cascade Lake"),
+        ("INTEL(R) XEON(R) PLATINUM 8570", "Emerald Rapids"),
+    ],
+)
+def test_machines_and_cpus_are_found_by_what_they_call_themselves(name: str, found: str) -> None:
+    assert entries.find(name).name == found
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("EPYC", "Did you mean Naples, Rome, Milan, Genoa or Turin? "),
+        ("dgx", "dgx-1v"),
+        ("DGX Z9", ""),
+        ("Intel(R) Xeon(R) Platinum 8380H", ""),
+        ("", ""),
+        ("\x1b!!", ""),
+    ],
+)
+def test_a_name_that_is_not_there_gets_what_comes_near(name: str, hint: str) -> None:
+    with pytest.raises(TopoAdvisorError) as error:
+        entries.find(name)
+    assert hint in (error.value.hint or "")
+    assert "`topoadvisor hardware list` names all." in (error.value.hint or "")
 
 
 def test_shown_values_are_those_that_the_program_uses() -> None:

@@ -173,7 +173,7 @@ def test_a_fixture() -> None:
 @pytest.mark.parametrize(
     ("source", "message", "hint"),
     [
-        ("fixture:", "needs a name", "There are: dgx-a100, dgx-h100, gh200."),
+        ("fixture:", "none follows", "There are: dgx-a100, dgx-h100, gh200."),
         ("fixture:dgx-a10", "no fixture 'dgx-a10'", "Did you mean dgx-a100"),
         ("fixture:../gh200", "no fixture", "gh200"),
         ("fixture:notes", "no fixture", "There are:"),

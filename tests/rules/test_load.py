@@ -69,7 +69,9 @@ def test_rules_come_by_id_whatever_the_files_are_called(tmp_path: Path) -> None:
     [
         ("severity: warning", "severty: warning", 7, ["`severty`", "Did you mean `severity`"]),
         ("severity: warning", "severity: warningg", 7, ["`warningg`", "Did you mean `warning`"]),
-        ("  status: stable\n", "", 2, ["`status` is missing"]),
+        ("  status: stable\n", "", 2, ["`status` is missing", "It is one of stable, preview."]),
+        ("  title:", "  titel:", 8, ["`titel`", "Did you mean `title`"]),
+        ("severity: warning", "severity: loud", 7, ["`loud`", "It is one of error, warning, info."]),
         ("when: pair.nvlinks == 0", "when: true", 6, ["`when` must be a text", "quotes"]),
         ("PXB}", "1}", 13, ["must be a text", "quotes"]),
         ("      class: workaround", "      klass: workaround", 14, ["`klass`", "Did you mean `class`"]),
@@ -97,7 +99,7 @@ def test_rules_come_by_id_whatever_the_files_are_called(tmp_path: Path) -> None:
         ("https://example.org/", "example.org", 20, ["no web address"]),
         ("  evidence:", "  overrides: [TST001]\n  evidence:", 11, ["cannot override itself"]),
         ("  evidence:", "  overrides: [TST002]\n  evidence:", 11, ["overrides TST002"]),
-        ("  why: |", "  why: [", 9, ["YAML is broken"]),
+        ("  why: |", "  why: [", 9, ["YAML is broken", "just above"]),
     ],
 )
 def test_a_fault_names_file_line_and_what_was_meant(
@@ -108,7 +110,7 @@ def test_a_fault_names_file_line_and_what_was_meant(
     said = f"{error.message} {error.hint}"
     assert error.file is not None
     assert error.file.endswith("0.yaml")
-    if "YAML is broken" not in words:
+    if "just above" not in words:
         assert error.line == line, said
     assert error.column is not None
     for word in words:
@@ -150,6 +152,7 @@ def test_what_is_no_rule_file_gets_one_sentence(tmp_path: Path, data: bytes, wor
     with pytest.raises(InputError, match=words) as error:
         load.load([place])
     assert "\n" not in error.value.message
+    assert error.value.hint
 
 
 def test_empty_files_and_other_files_hold_no_rules(tmp_path: Path) -> None:
@@ -159,8 +162,9 @@ def test_empty_files_and_other_files_hold_no_rules(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="no such folder") as error:
         load.load([tmp_path / "nowhere"])
+    assert "--rules takes a folder" in (error.value.hint or "")
 
 
 def test_a_single_file_may_be_given(tmp_path: Path) -> None:

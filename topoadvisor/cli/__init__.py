@@ -25,6 +25,7 @@ _HINTS = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "This process may open too few files: `ulimit -n` raises the limit."),
     errno.ENOMEM: "`ulimit -v`, or the limit of a container or a job, may be too low.",
     errno.ENOSPC: "Make room there, or write to another place.",
+    errno.EBADF: "Standard output is closed: give the program a terminal, a pipe or a file to write to.",
 }
 """What to do about an error of the operating system that no part of the program has expected."""
 

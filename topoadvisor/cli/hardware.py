@@ -25,7 +25,9 @@ def list_(output_format: FormatOption = "text") -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As in the list, or a GPU as nvidia-smi names it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="As in the list, or as a machine, GPU or CPU calls itself.")
+    ],
     output_format: FormatOption = "text",
 ) -> None:
     """Say everything about one entry, and where each value is from.

@@ -20,6 +20,9 @@ from topoadvisor.topology import nccl_document
 _OF_ONE_RUN: Final = ("keep", "host_hash")
 _REQUIRED: Final = {"cpu": ("numaid",), "pci": ("busid",), "gpu": ("dev",), "nvlink": ("target", "count")}
 """NCCL stops with an error without these, and does not find them by itself."""
+_READ_IT: Final = (
+    "`topoadvisor capture -o node.json` on the machine reads it; {} of it beside this source may tell it, too."
+)
 _ROOM: Final = 64
 """Elements left for what NCCL adds itself: network ports, NVLinks, GPUs."""
 _NAMES: Final = {
@@ -44,9 +47,12 @@ def render(snapshot: Snapshot) -> tuple[str, list[str]]:
     document = nccl_document.describe(snapshot, version)
     root = document.root
     if not document.addressed:
+        lacking = "no GPU" if not snapshot.gpus else "neither PCI addresses nor bridges"
+        if any(gpu.address for gpu in snapshot.gpus):
+            lacking = "not the bridges above the GPUs"
         raise TopoAdvisorError(
-            "NCCL finds devices in a topology file by their PCI addresses, and this source does not hold them",
-            hint="Capture on the machine itself: `topoadvisor capture -o node.json`.",
+            f"a topology file says at which PCI addresses and below which bridges devices are; this shows {lacking}",
+            hint=_READ_IT.format("`lspci -tv` with `lspci -vv` and `nvidia-smi -q`"),
         )
     remarks = [*document.notes, *_keep_one_host(root)]
     if not any(element.tag == "pci" for element in root.walk()):
@@ -118,6 +124,11 @@ def _check(root: Element, most_children: int) -> None:
     for element in elements:
         for name in _REQUIRED.get(element.tag, ()):
             if name not in element.attributes:
+                if name == "numaid":
+                    raise TopoAdvisorError(
+                        "which NUMA node devices are near was not read, and NCCL stops at a topology file without it",
+                        hint=_READ_IT.format("`nvidia-smi topo -m` or `lspci -vv`"),
+                    )
                 raise TopoAdvisorError(
                     f"a <{element.tag}> would have no {name}, and NCCL stops at such a file",
                     hint="Without a file NCCL finds the topology by itself.",

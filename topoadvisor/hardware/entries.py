@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
@@ -75,21 +76,58 @@ def entries() -> list[Entry]:
 
 
 def find(name: str) -> Entry:
-    """The entry of that name, or of the GPU that goes by it. Raises TopoAdvisorError with what comes near."""
-    known = entries()
-    wanted = name.strip().lower()
-    for entry in known:
-        if entry.name.lower() == wanted:
-            return entry
-    model = catalogue.gpu_model(name)
-    if model is not None:
-        return next(entry for entry in known if entry.name == model.family)
-    near = difflib.get_close_matches(wanted, [entry.name.lower() for entry in known], n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    """The entry of that name, or of the machine, GPU or CPU that goes by it.
+
+    Raises TopoAdvisorError with what comes near.
+    """
+    if not name.strip():
+        raise TopoAdvisorError("the name is empty", hint=_LISTED)
+    known = {entry.name: entry for entry in entries()}
+    found = _named(name, known)
+    if found is not None:
+        return known[found]
+    near = _near(name.strip().lower(), known)
+    hint = f"Did you mean {' or '.join(filter(None, (', '.join(near[:-1]), *near[-1:])))}? " if near else ""
     shown = name if name.isprintable() else repr(name)
-    raise TopoAdvisorError(
-        f"the catalogue holds nothing called {shown[:80]}", hint=f"{hint}`topoadvisor hardware list` names all."
-    )
+    raise TopoAdvisorError(f"the catalogue holds nothing called {shown[:80]}", hint=hint + _LISTED)
+
+
+_LISTED: Final = "`topoadvisor hardware list` names all."
+_MOST_NEAR: Final = 8
+_MACHINE: Final = re.compile(r"\b[dh]gx")
+"""A machine, and no name of the GPUs in it."""
+
+
+def _bare(name: str) -> str:
+    """Letters and digits alone: `DGX H100`, `dgx-h100` and `DGXH100` are one name."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _named(name: str, known: Mapping[str, Entry]) -> str | None:
+    wanted = _bare(name)
+    for entry in known:
+        if _bare(entry) == wanted != "":
+            return entry
+    for system in tables.systems().systems:
+        if wanted in map(_bare, system.names):
+            return system.name
+    if not _MACHINE.search(name.lower()) and (model := catalogue.gpu_model(name)) is not None:
+        return model.family
+    sold = " ".join(re.sub(r"\((?:r|tm)\)|\bcpu\b", " ", name.lower()).split())
+    return next((part.name for part in tables.cpus().cpus if any(re.search(each, sold) for each in part.names)), None)
+
+
+def _near(wanted: str, known: Mapping[str, Entry]) -> list[str]:
+    """Entries in which all words come, those of their other names too; else names that are spelt alike."""
+    other: dict[str, tuple[str, ...]] = {part.name: part.names for part in tables.cpus().cpus}
+    other |= {system.name: system.names for system in tables.systems().systems}
+    words = re.findall(r"[a-z0-9]+", wanted)
+    texts = {name: " ".join((name, entry.summary, *other.get(name, ()))).lower() for name, entry in known.items()}
+    having = [name for name, text in texts.items() if words and all(word in text for word in words)]
+    if having:
+        return having[:_MOST_NEAR]
+    spelt = {name.lower(): name for name in known}
+    return [spelt[near] for near in difflib.get_close_matches(wanted, spelt, n=3, cutoff=0.5)]
 
 
 _BOARD: Final = {

@@ -131,6 +131,7 @@ class Part(Row, frozen=True, kw_only=True):
     inter_socket_gbps: float | None = None
     pcie_gen: int | None = None
     peer_copy_across: PeerCopy | None = None
+    names: tuple[str, ...] = ()
 
     def fits(self, vendor: str, family: int | None, model: int | None) -> bool:
         return vendor == self.vendor and self.family in (None, family) and (not self.models or model in self.models)
@@ -153,6 +154,7 @@ class System(Row, frozen=True, kw_only=True):
     sources: tuple[str, ...]
     nvswitches: int | None = None
     numa_nodes: int | None = None
+    names: tuple[str, ...] = ()
 
 
 class SystemTable(Row, frozen=True, kw_only=True):

@@ -77,12 +77,12 @@ def _read(source: str, stdin: BinaryIO) -> list[Part]:
         return [_whole(_fixture(source.removeprefix(_FIXTURE)), source)]
     from topoadvisor.ingest import stream
 
-    if source == "-":
-        return _streamed(stdin, "standard input")
     if not source.strip():
         raise InputError("SOURCE is an empty name", hint=_KINDS)
     path = Path(source)
     try:
+        if source == "-":
+            return _streamed(stdin, "standard input")
         if path.is_dir():
             return stream.directory(path, parts, check)
         with path.open("rb") as file:
@@ -114,7 +114,8 @@ def _refuse(source: str, error: OSError | ValueError) -> NoReturn:
         case _:
             message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
             hint = _KINDS
-    raise InputError(message, file=source[:200] if source.isprintable() else repr(source[:200]), hint=hint) from None
+    name = "standard input" if source == "-" else source[:200] if source.isprintable() else repr(source[:200])
+    raise InputError(message, file=name, hint=hint) from None
 
 
 def _fixtures() -> list[str]:
@@ -127,7 +128,9 @@ def _fixture(name: str) -> Snapshot:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
         there = f"There are: {', '.join(names)}."
         raise InputError(
-            f"there is no fixture {name!r}" if name else "fixture: needs a name",
+            f"there is no fixture {name!r}"
+            if name
+            else "`fixture:` stands before the name of a bundled machine, and none follows",
             hint=f"Did you mean {' or '.join(near)}? {there}" if near else there,
         )
     path = files.shipped("fixtures") / name / "snapshot.json"

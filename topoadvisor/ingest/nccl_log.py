@@ -29,6 +29,8 @@ _HINT: Final = (
     "Run the job with NCCL_DEBUG=INFO (and NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,TUNING for more) and give its output."
 )
 
+_FILES: Final = "Give the files of a log, or - for standard input."
+
 _WHO: Final = rb"(?:^|[^A-Za-z0-9_.-])([A-Za-z0-9_][A-Za-z0-9_.-]{0,254}):([0-9]{1,10}):([0-9]{1,10}) \[([0-9]{1,5})\]"
 _PREFIX: Final = re.compile(_WHO + b"$")
 _WARN: Final = re.compile(_WHO)
@@ -74,7 +76,10 @@ def read(sources: Iterable[tuple[str, BinaryIO]]) -> Summary:
     names: list[str] = []
     for name, stream in sources:
         names.append(name)
-        reader.feed(name, _blocks(name, stream))
+        try:
+            reader.feed(name, _blocks(name, stream))
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror or error}", file=name, hint=_FILES) from None
     if not reader.records.nccl_lines:
         raise InputError("there is no line of NCCL in it", file=names[0] if len(names) == 1 else None, hint=_HINT)
     return reader.summary(names)

@@ -6,6 +6,7 @@ that NCCL prints by the speed that it gives one link; where more than one answer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -41,6 +42,9 @@ _BUS_ORDER: Final = "GPUs are numbered in bus order among those of the job"
 _ARCHITECTURES: Final = {1: "x86_64", 2: "ppc64le", 3: "aarch64"}
 _VENDORS: Final = {1: "Intel", 2: "AMD", 3: "Zhaoxin"}
 """`NCCL_TOPO_CPU_ARCH_*` and `NCCL_TOPO_CPU_VENDOR_*` in `src/include/graph.h`."""
+
+_ALL_ONES: Final = re.compile("[fF]{8,16}")
+"""−1 as NCCL prints it: in 32 bits, or in the 56 that the number of the host leaves."""
 
 _LINK_SPEEDS: Final = (
     ("2.7.3", ((18.0, 4), (21.0, 12), (12.0, 4))),
@@ -198,7 +202,7 @@ def _from_tree(printed: HostTopology, ranks: Sequence[Rank], summary: Summary, n
                 )
             )
     cpu = next((node.cpu for node in printed.nodes if node.cpu is not None), None)
-    numa = sorted({number for node in printed.nodes if (number := _numa_id(node)) is not None})
+    numa = sorted({number for node in printed.nodes if (number := _numa_id(node)) is not None and number >= 0})
     return Snapshot(
         gpus=sorted(gpus, key=lambda gpu: gpu.index),
         nics=nics or None,
@@ -211,10 +215,13 @@ def _from_tree(printed: HostTopology, ranks: Sequence[Rank], summary: Summary, n
 
 
 def _numa_id(node: Node) -> int | None:
-    """NUMA node of a `CPU`; None for −1, which NCCL prints as all ones, and for other nodes."""
+    """NUMA node of a `CPU`, −1 where the kernel does not know it; None for other nodes."""
     if node.kind != "CPU":
         return None
-    number = int(node.id.rpartition("-")[2], 16)
+    digits = node.id.rpartition("-")[2]
+    if _ALL_ONES.fullmatch(digits):
+        return -1
+    number = int(digits, 16)
     return number if number < 4096 else None
 
 

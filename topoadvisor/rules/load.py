@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 import yaml
@@ -60,7 +60,11 @@ def rule_files(directory: Path) -> list[RuleFile]:
         return [RuleFile(path, f"rules/{path.name}" if shipped else str(path)) for path in paths]
     if directory.exists():
         return [RuleFile(directory, str(directory))]
-    raise InputError("there is no such folder of rules", file=str(directory))
+    raise InputError(
+        "there is no such folder of rules",
+        file=str(directory),
+        hint="--rules takes a folder with *.yaml files in it, or one such file.",
+    )
 
 
 def collect(sources: Sequence[RuleFile]) -> tuple[list[Rule], list[InputError]]:
@@ -130,12 +134,14 @@ class RuleFile:
             with self._path.open("rb") as stream:
                 data = stream.read(MAX_BYTES + 1)
             if len(data) > MAX_BYTES:
-                raise InputError(f"this is more than {MAX_BYTES >> 20} MiB, too much for rules", file=self.name)
+                raise InputError(
+                    f"this is more than {MAX_BYTES >> 20} MiB, too much for rules", file=self.name, hint=_TAKES
+                )
             return data.decode()
         except UnicodeDecodeError:
-            raise InputError("this is no text, so it holds no rules", file=self.name) from None
+            raise InputError("this is no text, so it holds no rules", file=self.name, hint=_TAKES) from None
         except OSError as error:
-            raise InputError(f"the rules cannot be read: {error.strerror}", file=self.name) from None
+            raise InputError(f"the rules cannot be read: {error.strerror}", file=self.name, hint=_TAKES) from None
 
     def read(self) -> tuple[list[tuple[int, Rule]], list[InputError]]:
         """The rules without a fault, each with its position in the file, and the faults."""
@@ -162,19 +168,22 @@ class RuleFile:
                 file=self.name,
                 line=mark.line + 1 if mark else None,
                 column=mark.column + 1 if mark else None,
+                hint="What is wrong often stands just above: a quote or bracket left open, or another indentation.",
             ) from None
         except (yaml.YAMLError, RecursionError, ValueError) as error:
             reason = str(error).splitlines()[0] if str(error) else "it is nested too deeply"
-            raise InputError(f"the YAML cannot be read: {reason}", file=self.name) from None
+            raise InputError(f"the YAML cannot be read: {reason}", file=self.name, hint=_TAKES) from None
         if documents is None:
             return []
         if not isinstance(documents, list):
-            raise InputError("a rule file is a list of rules: every rule begins with `- id:`", file=self.name, line=1)
+            raise InputError(
+                "a rule file is a list of rules: every rule begins with `- id:`", file=self.name, line=1, hint=_EXAMPLE
+            )
         return documents
 
     def _wrong(self, number: int, document: Any) -> Iterator[InputError]:
         if not isinstance(document, dict):
-            yield self.fault(number, (), "this is no rule: a rule is a mapping that begins with `id:`")
+            yield self.fault(number, (), "this is no rule: a rule is a mapping that begins with `id:`", _EXAMPLE)
             return
         try:
             rule = msgspec.convert(document, RuleText)
@@ -195,11 +204,12 @@ class RuleFile:
             hint = suggestion(key, allowed) or f"The keys are {', '.join(allowed)}."
             return self.fault(number, (*place, key), f"`{key}` is no key of {_whose(place)}", hint)
         if lacking := re.search(r"missing required field `([^`]*)`", what):
-            return self.fault(number, place, f"`{lacking[1]}` is missing: {_whose(place)} needs it")
+            hint = _choice(place, lacking[1]) or _EXAMPLE
+            return self.fault(number, place, f"`{lacking[1]}` is missing: {_whose(place)} needs it", hint)
         name = ".".join(str(step) for step in place)
         if choice := re.search(r"Invalid enum value '([^']*)'", what):
             close = nearest(choice[1], _WORDS)
-            guess = f"Did you mean `{close}`?" if close else None
+            guess = f"Did you mean `{close}`?" if close else _choice(place[:-1], str(place[-1]))
             return self.fault(number, place, f"`{choice[1]}` is no value of `{name}`", guess)
         kinds = re.search(r"Expected `([^`]*)`, got `([^`]*)`", what)
         if kinds and kinds[1].startswith("str"):
@@ -266,6 +276,8 @@ class RuleFile:
                 pending.extend(node.value)
 
 
+_TAKES: Final = "A file of rules is YAML: a list in which every rule begins with `- id:`."
+_EXAMPLE: Final = "A rule has at least id, name, status, subject, when, severity, title and why."
 _KINDS: Final = {
     "int": "a number",
     "float": "a number",
@@ -286,6 +298,14 @@ def _level(place: Place) -> type[msgspec.Struct]:
             return Reference
         case _:
             return RuleText
+
+
+def _choice(place: Place, key: str) -> str | None:
+    """The values that a key of this level may have, where they are few."""
+    field = next((field for field in msgspec.structs.fields(_level(place)) if field.encode_name == key), None)
+    kinds = [] if field is None else [field.type, *get_args(field.type)]
+    words = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+    return f"It is one of {', '.join(map(str, words))}." if words else None
 
 
 def _whose(place: Place) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topoadvisor.nccl.topo_xml import Element
-from topoadvisor.snapshot import Gpu, PciDevice, Snapshot
+from topoadvisor.snapshot import Gpu, Nic, PciDevice, Snapshot
 from topoadvisor.topology import nccl_elements
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.pcie_tree import Hierarchy
@@ -49,7 +49,7 @@ def from_functions(snapshot: Snapshot, topology: Topology, asks_nvml: bool) -> D
     for nic in snapshot.nics or ():
         device = listed.get(nic.address or "")
         if device is not None and nic.rdma:
-            tree.hang(device, None)
+            tree.hang(device, nic)
     return document
 
 
@@ -68,7 +68,7 @@ class _Tree:
         self._made: dict[str, Element] = {}
         self._cpus: dict[str, Element] = {}
 
-    def hang(self, device: PciDevice, gpu: Gpu | None) -> Element:
+    def hang(self, device: PciDevice, owner: Gpu | Nic) -> Element:
         """The element of a device, with those above it."""
         chain, seen = [device], {device.address}
         while (above := chain[-1].parent) is not None and above in self._listed and above not in seen:
@@ -77,12 +77,13 @@ class _Tree:
                 break
             chain.append(self._listed[above])
             seen.add(above)
-        return self._element(chain, gpu)
+        return self._element(chain, owner)
 
-    def _element(self, chain: Sequence[PciDevice], gpu: Gpu | None) -> Element:
+    def _element(self, chain: Sequence[PciDevice], owner: Gpu | Nic) -> Element:
         """The element of the first function of a chain that leads up from it."""
+        gpu = owner if isinstance(owner, Gpu) else None
         top = (len(chain) - 1) // 2 * 2
-        parent = self._cpu(chain[top])
+        parent = self._cpu(chain[top], owner.numa_node)
         for place in range(top, -1, -2):
             device = chain[place]
             if device.address not in self._made:
@@ -101,8 +102,9 @@ class _Tree:
             nccl_elements.infer_link(element, gpu)
         return element
 
-    def _cpu(self, top: PciDevice) -> Element:
-        numa = top.numa_node
+    def _cpu(self, top: PciDevice, told: int | None) -> Element:
+        """The NUMA node that the topmost function names, else the one that is `told` of the device below it."""
+        numa = top.numa_node if top.numa_node is not None else told
         key = str(numa) if numa is not None else f"unknown {top.root}"
         if key not in self._cpus:
             why = f"the NUMA node of {top.address} was not read"
