@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import lint_page
 import msgspec
 import settings_pages
 
@@ -17,6 +18,7 @@ from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
 from topoadvisor.explain.lookup import Explanation
 from topoadvisor.joblog.document import CODES, Log
+from topoadvisor.lint.document import Report
 from topoadvisor.nccl import settings
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
@@ -26,7 +28,8 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "rings", "emit nccl-conf", "emit shell")
-VERBS += ("pick", "emit nccl-topo", "emit nccl-graph", "diff", "explain", "log", "hardware list", "hardware show")
+VERBS += ("pick", "emit nccl-topo", "emit nccl-graph", "diff", "explain", "log", "lint")
+VERBS += ("hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 
@@ -36,6 +39,8 @@ def pages() -> dict[str, str]:
         "../README.md": OUTPUT.sub(_output, README.read_text(encoding="utf-8")),
         "rules.md": "".join(f"{line}\n" for line in _rules(load())),
         **{f"settings/{name}": text for name, text in settings_pages.pages(load())},
+        "lint.md": lint_page.page(load()),
+        "lint.schema.json": _schema(Report),
         "log.md": "".join(f"{line}\n" for line in _log()),
         "cli.md": "".join(f"{line}\n" for line in _cli()),
         "snapshot.schema.json": _schema(Snapshot),
@@ -56,7 +61,9 @@ def _output(match: re.Match[str]) -> str:
 def _run(*arguments: str) -> str:
     program = str(Path(sys.executable).with_name("topoadvisor"))
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, check=False, env=environment, cwd=HERE.parent
+    )
     if done.returncode > 1:  # 1 is an answer: there are findings, or something changed
         raise RuntimeError(done.stderr)
     return done.stdout

@@ -86,6 +86,7 @@ def _register() -> None:
         explain,
         facts,
         hardware,
+        lint,
         log,
         matrix,
         pick,
@@ -108,6 +109,7 @@ def _register() -> None:
     app.command("diff")(diff.diff)
     app.command("explain")(explain.explain)
     app.command("log")(log.log)
+    app.command("lint")(lint.lint)
     app.add_typer(rules.app, name="rules")
     app.add_typer(hardware.app, name="hardware")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import sys
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from topoadvisor.collect.world import Files, World, printable
+from topoadvisor.errors import InputError
 from topoadvisor.nccl import versions
 from topoadvisor.snapshot import NcclLibrary
 
@@ -39,6 +42,7 @@ _FOLDERS: Final = (
     "/opt/nvidia/hpc_sdk/Linux_*/*/comm_libs/nccl/lib",
 )
 _CACHE_LIMIT: Final = 8 << 20
+_NAMES: Final = re.compile(rb"(?<![A-Z0-9_])NCCL_[A-Z0-9_]{2,80}(?=\0)")
 _SEARCH_LIMIT: Final = 64 << 20
 """Bytes of a library searched for its version; .rodata, where it stands, has a few million."""
 _SECTION_HEADER: Final = 64
@@ -126,6 +130,42 @@ def version_in_file(stream: BinaryIO) -> str | None:
     except (OSError, struct.error, ValueError):
         return None
     return None
+
+
+def look_into(path: str) -> tuple[str | None, frozenset[str]]:
+    """(version, names of variables) that a library's own texts hold, without loading it.
+
+    A name of few letters may hide in the code as a number and be missing. Raises InputError for what is no library.
+    """
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123
+            version = version_in_file(stream)
+            names = names_in_file(stream)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot be read: {reason}", file=path, hint="Give the path of a libnccl.so.2.") from None
+    if not names:
+        raise InputError("this is no NCCL library: it names no variable", file=path, hint="Give a libnccl.so.2.")
+    named = _FULL_VERSION.search(os.path.realpath(path))
+    return version or (named[1] if named else None), names
+
+
+def names_in_file(stream: BinaryIO) -> frozenset[str]:
+    """The texts of the form NCCL_NAME in the read-only data of an ELF file."""
+    try:
+        stream.seek(0)
+        start, size = _read_only_data(stream) or (0, _SEARCH_LIMIT)
+        stream.seek(start)
+        data = stream.read(min(size, _SEARCH_LIMIT))
+    except struct.error:
+        return frozenset()
+    return frozenset(match[0].decode() for match in _NAMES.finditer(data))
+
+
+def installed(version: str | None) -> str | None:
+    """Path of the library that a program started here would load; with a version, of the first of that version."""
+    found = read(Files(Path("/")), World.real())
+    return next((each.path for each in found if version is None or each.version == version), None)
 
 
 def _read_only_data(stream: BinaryIO) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ import msgspec
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.explain import glossary
 from topoadvisor.explain.glossary import Term
-from topoadvisor.nccl import defaults, levels, reading, settings, versions
+from topoadvisor.nccl import defaults, levels, reading, settings
 from topoadvisor.nccl.settings import Invention, SettingInfo
 from topoadvisor.rules.model import Rule
 from topoadvisor.rules.vocabulary import VOCABULARY
@@ -171,39 +171,23 @@ def level_words() -> list[LevelWord]:
 
 
 def _state(info: SettingInfo, snapshot: Snapshot) -> State:
+    from topoadvisor.rules import machine
     from topoadvisor.rules.facts import gather
-    from topoadvisor.rules.scope import Known, Unknown
+    from topoadvisor.rules.scope import Unknown
     from topoadvisor.topology import graph
 
     facts = gather(snapshot, graph.build(snapshot))
     node = facts.node
 
-    def known(name: str) -> object:
-        fact = node[name]
-        return fact.value if isinstance(fact, Known) else None
-
-    found = known("nccl.version")
-    version = found if isinstance(found, str) and versions.is_version(found) else None
+    version = machine.nccl_version(node)
     values = [
         _value(info, setting.value, setting.origin, setting.line, version)
         for setting in snapshot.settings or []
         if setting.name == info.name
     ]
     fact = node.get(f"env.{info.name}", facts.unset)
-    machine = defaults.Machine(
-        arch=_text(known("cpu.architecture")),
-        cpu_vendor=_text(known("cpu.vendor")),
-        cpu_family=_number(known("cpu.family")),
-        cpu_model=_number(known("cpu.model")),
-        gpus=_number(known("gpus.count")) or None,
-        compute_capability=_real(known("gpus.compute_capability_min")),
-        nvlink=_truth(known("nvlink.any")),
-        nvswitch=_truth(known("nvlink.switch")),
-        c2c=_truth(known("c2c.any")),
-        cuda=_text(known("cuda.version")),
-    )
     own = info.owner == "NCCL"
-    default = defaults.default(info, version, machine) if own else defaults.Default(info.default, None, "")
+    default = defaults.default(info, version, machine.of(node)) if own else defaults.Default(info.default, None, "")
     return State(
         nccl=version,
         read=info.exists_in(version) if own else None,
@@ -239,19 +223,3 @@ def mentions(name: str, rules: Sequence[Rule]) -> list[Mention]:
         for rule in rules
         if pattern.search(msgspec.json.encode(rule).decode())
     ]
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _real(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _truth(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None

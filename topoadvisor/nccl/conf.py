@@ -46,6 +46,8 @@ class ConfLine:
     """What the writer of the line may not expect, one sentence each."""
     managed: bool = False
     """It stands in the block that `topoadvisor emit` writes."""
+    first: int | None = None
+    """The line that sets the name before, and wins; `surprises` says it too, last."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,11 @@ def parse(text: str, version: str | None = None) -> list[ConfLine]:
             surprises.append(f"the name is cut to {LONGEST} bytes{overrun}")
         if len(value_bytes) > LONGEST:
             surprises.append(f"the value is cut to {LONGEST} bytes")
-        if name in first_lines:
-            surprises.append(f"line {first_lines[name]} sets it already, and the first line wins")
+        first = first_lines.get(name)
+        if first is not None:
+            surprises.append(f"line {first} sets it already, and the first line wins")
         first_lines.setdefault(name, number)
-        found.append(ConfLine(number, name, value, tuple(surprises), managed))
+        found.append(ConfLine(number, name, value, tuple(surprises), managed, first))
     return found
 
 

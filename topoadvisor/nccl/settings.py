@@ -108,13 +108,15 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return reached[-1] if reached else None
 
 
-class Invention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Invention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A name that people set and no release reads."""
 
     name: str
     instead: list[str]
     """Variables that were probably meant; may be empty."""
     why: str
+    spelling: bool = False
+    """Only the spelling is wrong: the value means the same under the first of the real names."""
 
 
 class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,4 +184,6 @@ def _rows(file: str) -> list[dict[str, Any]]:
 def _typed(key: str, value: Any) -> Any:
     if key in ("minimum", "maximum"):
         return int(value)
+    if key == "spelling":
+        return value == "true"
     return [int(item) for item in value] if key == "bits" else value

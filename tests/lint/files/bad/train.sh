@@ -1,0 +1,20 @@
+#!/bin/bash
+export NCCL_BUFFSIZE=8M
+export NCCL_NVLS_ENABLE=true
+export NCCL_IB_DISABLE=false
+export NCCL_IB_TIMEOUT=1000
+export NCCL_P2P_LEVEL=phb
+export NCCL_NET_GDR_LEVEL=NODE
+export NCCL_ALGO=RING
+export NCCL_PROTO=^LL
+export NCCL_DEBUG_SUBSYS=INIT,ALLREDUCE
+export NCCL_SOCKET_TIMEOUT=600000
+export NCCL_GIN_ENABLED=1
+export NCCL_IB_ADDR=10.0.0.1
+export NCCL_IB_HCAS=mlx5_0
+export NCCL_MIN_NRINGS=4
+export TORCH_NCCL_TRACE_BUFFER_SIZE=2000
+export NCCL_ASYNC_ERROR_HANDLING=1
+export nccl_debug=INFO
+export GLOO_SOCKET_IFNAME=^lo
+torchrun --nproc-per-node 8 train.py

@@ -1,0 +1,207 @@
+"""Single checks: each code on its own example, names in wide circulation, versions, machines, ranks, comments."""
+
+from __future__ import annotations
+
+import pytest
+
+from topoadvisor.ingest import detect
+from topoadvisor.lint import fixes, run
+from topoadvisor.lint.codes import CODES
+from topoadvisor.lint.document import Finding, Report
+from topoadvisor.lint.readers import embedded
+from topoadvisor.rules.load import load
+
+RULES = load()
+
+
+def report(text: str, name: str = "run.sh", **more: object) -> Report:
+    kind = embedded.kind_of_name(name) or embedded.kind_of_text(text)
+    return run.lint([run.Source(name, text, kind)], RULES, **more)  # type: ignore[arg-type]
+
+
+def told(text: str, name: str = "run.sh", **more: object) -> list[Finding]:
+    return report(text, name, **more).findings
+
+
+def codes(text: str, name: str = "run.sh", **more: object) -> list[str]:
+    return [each.code for each in told(text, name, **more)]
+
+
+def on(machine: str) -> dict[str, object]:
+    return {"snapshot": detect.read([machine], stdin=None), "topology": machine}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [code for code, entry in CODES.items() if entry.example])
+def test_the_example_of_a_code_shows_it(code: str) -> None:
+    entry = CODES[code]
+    machine = on(entry.topology) if entry.topology else {}
+    found = [each for each in told(entry.example, entry.file, version=entry.version, **machine) if each.code == code]
+    assert found
+    assert found[0].severity in ("error", "warning", "info")
+    if entry.fix:
+        assert found[0].fix is not None or code in ("ENV101", "ENV103", "ENV112")
+
+
+def test_codes_and_rules_are_told_apart_and_texts_are_there() -> None:
+    rules = {rule.id for rule in RULES}
+    assert not rules & set(CODES)
+    assert {rule for entry in CODES.values() for rule in entry.covers} <= rules
+    assert len({entry.name for entry in CODES.values()}) == len(CODES)
+    for entry in CODES.values():
+        assert entry.what
+        assert entry.why.endswith(".")
+        assert entry.do.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("NCCL_MIN_NRINGS=4", "ENV106", "still read; NCCL_MIN_NCHANNELS"),
+        ("NCCL_ALGO=RING", "ENV116", "allows only Ring"),
+        ("NCCL_GIN_ENABLED=1", "ENV101", "NCCL_GIN_ENABLE may be meant"),
+        ("NCCL_GIN_MASTER_HOST=a", "ENV101", "NCCL_COMM_ID"),
+        ("NCCL_GIN_CACHE_TIMEOUT=1", "ENV101", "no cache"),
+        ("NCCL_GIN_FAILOVER=1", "ENV101", "NCCL_IB_RESILIENCY_PORT_FAILOVER"),
+        ("NCCL_DEBUG_SUBSYS=INIT,ALLREDUCE", "ENV113", "COLL is meant"),
+        ("NCCL_IB_ADDR=1.2.3.4", "ENV101", "NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE"),
+        ("NCCL_IB_TIMEOUT=1000", "ENV114", "becomes 232 in 8 bits, of which the field keeps 5: 8"),
+        ("NCCL_P2P_LEVEL=sys", "ENV113", "only exactly SYS counts"),
+        ("NCCL_P2P_LEVEL=NODE", "ENV113", "PHB is meant"),
+        ("NCCL_P2P_LEVEL=5", "P2P011", "read as SYS"),
+        ("TORCH_NCCL_TRACE_BUFFER_SIZE=2000", "ENV106", "TORCH_FR_BUFFER_SIZE, which PyTorch reads"),
+        ("NCCL_NVLS_ENABLE=true", "ENV112", "read as 0"),
+        ("NCCL_PROTO=^LL", "ENV115", "safety check"),
+        ("NCCL_BUFFSIZE=8M", "ENV111", "read as 8, and NCCL dies of it"),
+        ("NCCL_SOCKET_TIMEOUT=60", "ENV101", "nobody reads"),
+    ],
+)
+def test_names_in_wide_circulation_are_explained_truly(line: str, code: str, words: str) -> None:
+    (found,) = told(f"export {line}\n")
+    assert found.code == code
+    assert words in found.message
+
+
+def test_nvshmem_says_what_it_needs() -> None:
+    (open_question,) = report("export NVSHMEM_IB_ENABLE_IBGDA=1\n").unknown
+    assert "PeerMappingOverride=1" in open_question.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "expected"),
+    [
+        ("NCCL_DEBUG_SUBSYS=INIT,ALLREDUCE", "2.30.4", ("ENV112", "INIT")),
+        ("NCCL_DEBUG_SUBSYS=INIT,ALLREDUCE", "2.30.7", ("ENV113", None)),
+        ("NCCL_ALGO=Ring,MSCCL", "2.23.4", ("ENV112", "Ring")),
+        ("NCCL_ALGO=Ring,MSCCL", "2.24.3", ("ENV111", None)),
+        ("NCCL_SET_THREAD_NAME=true", "2.29.7", ("ENV112", "0")),
+        ("NCCL_GIN_ENABLE=1", "2.20.5", ("ENV104", None)),
+        ("NCCL_MNNVL=1", "2.21.5", ("ENV103", None)),
+        ("NCCL_MNNVL=1", "2.20.5", None),
+    ],
+)
+def test_values_and_names_are_judged_by_the_version(
+    line: str, version: str, expected: tuple[str, str | None] | None
+) -> None:
+    found = told(f"export {line}\n", version=version)
+    assert [(each.code, each.becomes) for each in found][:1] == ([expected] if expected else [])
+
+
+def test_an_unknown_version_names_what_older_ones_do() -> None:
+    (found,) = told("export NCCL_ALGO=Ring,MSCCL\n")
+    assert "before 2.24.3 it is Ring" in found.message
+
+
+def test_a_library_is_the_judge_of_names() -> None:
+    library = run.Library(
+        "/x/libnccl.so.2", "2.32.3", frozenset({"NCCL_DEBUG", "NCCL_BRAND_NEW", "NCCL_SOCKET_TIMEOUT"})
+    )
+    text = "export NCCL_BRAND_NEW=1 NCCL_SOCKET_TIMEOUT=1 NCCL_BRAND_NEWER=1 NCCL_IB_GID_INDEX=3 NCCL_DEBUG=WARN\n"
+    found = told(text, version="2.32.3", library=library)
+    assert [(each.code, each.variable) for each in found] == [
+        ("ENV102", "NCCL_BRAND_NEWER"),
+        ("ENV102", "NCCL_IB_GID_INDEX"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export NCCL_HOME=/opt NCCL_VERSION=2.28 NCCL_LIB_DIR=/usr/lib NCCL_TESTS_DEVICE=1\n",
+        "export NCCL_FOO=1\necho $NCCL_FOO\n",
+        "NCCL_OPTIONS_FOR_ALL='-b 8'\n",
+        "export NCCL_FASTRAK_NUM_FLOWS=2 NCCL_TUNER_CONFIG_PATH=/x\n",
+        "export NCCL_IB_HCA=mlx5_1\n",
+        "export NCCL_BUFFSIZE=0x400000\n",
+        "export NCCL_P2P_LEVEL=\n",
+        "export NCCL_PROTO=^LL128\n",
+        "export NCCL_PROTO=^LL128,LL\n",
+        "export UCX_TLS=rc,cuda_copy TORCH_NCCL_SOMETHING_NEW=1\n",
+        "export NCCL_IB_TC=-1\n",
+        "export NCCL_DEBUG=info NCCL_DEBUG_SUBSYS=init,net\n",
+        "export NCCL_DEBUG=WARN\nexport NCCL_DEBUG=WARN\n",
+        "export NCCL_IB_TC=1\n./a\nexport NCCL_IB_TC=2\n./a\n",
+        "if x; then export NCCL_IB_TC=1; else export NCCL_IB_TC=2; fi\n",
+        "export NCCL_IB_TC=1\nunset NCCL_IB_TC\nexport NCCL_IB_TC=2\n",
+        "export NCCL_IB_TC=1\nif x; then export NCCL_IB_TC=2; fi\n",
+        "if [ $RANK = 0 ]; then export NCCL_DEBUG=INFO; fi\n",
+        "if [ $RANK = 0 ]; then export NCCL_CROSS_NIC=1; else export NCCL_CROSS_NIC=1; fi\n",
+        "NCCL_IB_TC=1\nexport NCCL_IB_TC\n./a\n",
+        "set -a\nNCCL_IB_TC=1\n./a\n",
+        "export NCCL_P2P_DISABLE=0 NCCL_P2P_LEVEL=NVL\n",
+    ],
+)
+def test_what_is_no_fault_raises_no_alarm(text: str) -> None:
+    assert codes(text) == []
+
+
+def test_the_machine_is_judged_by_the_rules() -> None:
+    text = "export NCCL_P2P_DISABLE=1\nexport NCCL_ALGO=Ring\nexport NCCL_IB_TIMEOUT=20\nexport NCCL_DEBUG=INFO\n"
+    found = {each.code: each for each in told(text, **on("fixture:dgx-h100"))}
+    assert set(found) == {"P2P002", "ENV002", "ENV172"}
+    assert found["P2P002"].line == 1
+    assert found["P2P002"].severity == "error"
+    assert told("export NCCL_P2P_LEVEL=SYS\n", **on("fixture:8x4090"))[0].code == "P2P024"
+    assert codes("export NCCL_PROTO=^LL\n", **on("fixture:4xa100-pcie")) == ["ENV001"]
+
+
+def test_each_value_of_a_sweep_is_judged_on_the_machine() -> None:
+    text = "if x; then\n export NCCL_P2P_LEVEL=NVL\nelse\n export NCCL_P2P_LEVEL=LOC\nfi\n"
+    found = told(text, **on("fixture:dgx-h100"))
+    assert [(each.code, each.line) for each in found] == [("P2P010", 4)]
+
+
+def test_a_line_that_makes_a_rule_about_the_machine_fire_is_told() -> None:
+    quiet = report("export NCCL_DEBUG=WARN\n", **on("fixture:8x4090"))
+    assert quiet.findings == []
+    assert quiet.nccl == "2.28.9"
+
+
+def test_comments_silence_and_keep_their_reason() -> None:
+    text = "# topoadvisor: ignore[ENV116] measured\nexport NCCL_ALGO=Ring NCCL_BUFFSIZE=8M\n"
+    result = report(text)
+    assert [each.code for each in result.findings] == ["ENV111"]
+    assert [(each.finding.code, each.reason) for each in result.ignored] == [("ENV116", "measured")]
+    # A rule's id stands for the code that covers it, and a continued command is one statement.
+    text = "# topoadvisor: ignore[ENV003] an old image\nmpirun \\\n  -x NCCL_ALGO=Tre \\\n  ./a\n"
+    assert codes(text) == []
+    assert codes("export NCCL_ALGO=Ring  # topoadvisor: ignore[ENV116, ENV115] x\n") == ["ENV192"]
+
+
+def test_repairs_change_only_what_is_wrong() -> None:
+    text = "a=1; export NCCL_BUFFSIZE=8M NCCL_P2P_LEVEL='phb' # é\nexport NCCL_IB_TIMEOUT=1000\n"
+    after, count = fixes.apply(text, told(text))
+    assert count == 2
+    assert after == "a=1; export NCCL_BUFFSIZE=8388608 NCCL_P2P_LEVEL='PHB' # é\nexport NCCL_IB_TIMEOUT=1000\n"
+
+
+def test_nccl_conf_is_repaired_line_by_line() -> None:
+    text = 'export NCCL_IB_TC=106\nNCCL_SOCKET_IFNAME = "eth0" # why\nNCCL_TOPO_FILE=$HOME/x\n'
+    after, _ = fixes.apply(text, told(text, "nccl.conf"))
+    assert after == "NCCL_IB_TC=106\n# why\nNCCL_SOCKET_IFNAME=eth0\nNCCL_TOPO_FILE=$HOME/x\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["NCCL_NVLS_ENABLE=true", "NCCL_IB_TIMEOUT=1000", "NCCL_BUFFSIZE=4MB", "NCCL_ALGO=Rong"]
+)
+def test_nothing_is_repaired_whose_meaning_is_not_certain(line: str) -> None:
+    assert all(each.fix is None for each in told(f"export {line}\n"))

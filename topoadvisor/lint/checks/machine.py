@@ -1,0 +1,163 @@
+"""The machine: what the rules of `topoadvisor scan` say about the lines of a file, were they in force there.
+
+The lines become the settings of the snapshot, and the rules judge; nothing that they know is repeated here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from topoadvisor.lint.checks.values import measures
+from topoadvisor.lint.codes import CODES, DROPPED_RULES
+from topoadvisor.lint.found import Found, about
+from topoadvisor.lint.model import Assignment, Contents
+from topoadvisor.nccl import defaults, reading, settings
+from topoadvisor.rules import engine, facts, machine
+from topoadvisor.rules.engine import Outcome
+from topoadvisor.rules.facts import FactBase
+from topoadvisor.rules.model import Rule
+from topoadvisor.snapshot import Setting, Snapshot
+from topoadvisor.topology import graph
+
+_MOST_ROUNDS: Final = 8
+"""Values of one variable in one file that are judged; a file with more is a sweep."""
+_NEEDS_MACHINE: Final = frozenset({rule for code in ("ENV115", "ENV116") for rule in CODES[code].covers})
+"""Rules that take over from a check of ours where the machine is known."""
+_READS: Final = re.compile(r"env\.([A-Z][A-Z0-9_]*)")
+_NO_TOPOLOGY: Final = "no topology was given"
+
+
+@dataclass(frozen=True)
+class Open:
+    """A rule that could not be decided for a line."""
+
+    assignment: Assignment
+    rule: str
+    reason: str
+
+
+class MachineJudge:
+    """Rules about variables, on one machine or, without a snapshot, on what needs none."""
+
+    def __init__(self, snapshot: Snapshot | None, version: str | None, rules: Sequence[Rule]) -> None:
+        self.known = snapshot is not None
+        self._snapshot = _with_version(snapshot or Snapshot(), version)
+        self._topology = graph.build(self._snapshot)
+        stable = [rule for rule in rules if rule.status == "stable"]
+        self._about_variables = [rule for rule in stable if rule.subject == "variable" and rule.id not in self._dropped]
+        self._reading = [rule for rule in stable if rule.subject != "variable" and _READS.search(rule.when)]
+
+    @property
+    def _dropped(self) -> frozenset[str]:
+        return DROPPED_RULES - _NEEDS_MACHINE if self.known else DROPPED_RULES
+
+    @cached_property
+    def version(self) -> str | None:
+        """NCCL's version there."""
+        return machine.nccl_version(self._facts([]).node)
+
+    @cached_property
+    def _fire_anyway(self) -> set[tuple[str, str]]:
+        outcomes = engine.evaluate(self._reading, self._facts([]))
+        return {(each.rule.id, each.subject) for each in outcomes if each.verdict == "fires"}
+
+    def _facts(self, lines: Sequence[Setting]) -> FactBase:
+        there = msgspec.structs.replace(self._snapshot, settings=list(lines))
+        return facts.gather(there, self._topology)
+
+    def judge(self, contents: Contents, file: str) -> tuple[list[Found], list[Open]]:
+        """What the rules say about the lines of one file, and what they could not decide."""
+        found: list[Found] = []
+        undecided: list[Open] = []
+        for lines in _rounds(contents):
+            base = self._facts(
+                [Setting(name=name, value=each.value or "", origin=file) for name, each in lines.items()]
+            )
+            for outcome in engine.evaluate(self._about_variables, base):
+                assignment = lines.get(outcome.subject.removeprefix("variable:"))
+                if assignment is None:
+                    continue
+                if outcome.verdict == "fires":
+                    found.append(_from_rule(outcome, assignment))
+                elif outcome.verdict == "unknown":
+                    reason = outcome.reason if self.known else _NO_TOPOLOGY
+                    undecided.append(Open(assignment, outcome.rule.id, reason))
+            if self.known:
+                found += self._others(lines, base)
+                found += self._defaults(lines, base)
+        return found, undecided
+
+    def _others(self, lines: dict[str, Assignment], base: FactBase) -> Iterator[Found]:
+        """Rules about the machine itself that fire only because of these lines."""
+        told = set()
+        for outcome in engine.evaluate(self._reading, base):
+            if outcome.verdict != "fires" or (outcome.rule.id, outcome.subject) in self._fire_anyway:
+                continue
+            name = next((name for name in _READS.findall(outcome.rule.when) if name in lines), None)
+            if name is not None and (outcome.rule.id, name) not in told:
+                told.add((outcome.rule.id, name))
+                yield _from_rule(outcome, lines[name])
+
+    def _defaults(self, lines: dict[str, Assignment], base: FactBase) -> Iterator[Found]:
+        """Values that NCCL has by itself."""
+        version = machine.nccl_version(base.node)
+        if version is None:
+            return
+        here = machine.of(base.node)
+        for name, each in lines.items():
+            info = settings.registry().get(name)
+            if info is None or not info.exists_in(version) or each.fallback or not each.value:
+                continue
+            read = reading.read(info, each.value, version)
+            default = defaults.default(info, version, here)
+            if read is not None and not read.surprises and read.becomes in {default.here or default.value} - {None}:
+                message = f"{name}={each.value} is what NCCL {version} has by itself on this machine"
+                yield about(each, "ENV172", message)
+
+
+def _with_version(snapshot: Snapshot, version: str | None) -> Snapshot:
+    if version is None:
+        return snapshot
+    from topoadvisor.ingest import assume
+
+    return assume.apply(snapshot, assume.gather([f"nccl.version={version}"], None))
+
+
+def _rounds(contents: Contents) -> Iterator[dict[str, Assignment]]:
+    """The lines of a file, as often as it needs to meet every value of every variable once."""
+    by_name: dict[str, list[Assignment]] = {}
+    for each in contents.assignments:
+        values = by_name.setdefault(each.name, [])
+        judged = each.value is not None and not measures(each) and each.way != "layer"
+        if judged and all(each.value != other.value for other in values) and len(values) < _MOST_ROUNDS:
+            values.append(each)
+    for number in range(max(map(len, by_name.values()), default=0)):
+        yield {name: values[min(number, len(values) - 1)] for name, values in by_name.items() if values}
+
+
+def _from_rule(outcome: Outcome, assignment: Assignment) -> Found:
+    rule = outcome.rule
+    advice = [entry.action or entry.command or "" for entry in outcome.advice]
+    advice += [
+        f"unset {name}: {entry.reason}"
+        for entry in outcome.advice
+        for name in entry.unset
+        if entry.reason != outcome.title
+    ]
+    return Found(
+        rule.id,
+        assignment.at,
+        assignment.name,
+        outcome.title,
+        rule.severity,
+        None,
+        tuple(each for each in advice if each),
+        name=rule.name,
+        statement=assignment.statement,
+    )

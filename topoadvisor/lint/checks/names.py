@@ -1,0 +1,144 @@
+"""Names: made up, unknown, removed, too new, older spellings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from topoadvisor.lint.found import Found, Judge, about, renamed
+from topoadvisor.lint.model import Assignment, Contents
+from topoadvisor.nccl import settings, versions
+from topoadvisor.nccl.settings import SettingInfo
+
+_PLUGINS: Final = (
+    "NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_TUNER_", "NCCL_IBEXT_", "NCCL_SHARP_", "NCCL_CTRAN_",
+    "NCCL_OFI_", "NCCL_UCX_", "NCCL_INSPECTOR_", "NCCL_PROFILE_", "NCCL_PROFILER_", "NCCL_MSCCL_", "NCCL_GCP_",
+    "NCCL_ANP_", "NCCL_TESTS_", "NCCL_TEST_", "NCCL_HPCX_",
+)  # fmt: skip
+"""How names of plugins and tools begin that read variables of their own; the register does not hold them all."""
+_OWN: Final = re.compile(
+    r"NCCL_(.*_)?(HOME|ROOT|DIR|PATH|LIB|LIBS|LIBRARY|LIBRARIES|INCLUDE|VERSION|VER|TAG|BRANCH|COMMIT|URL|REPO|PACKAGE|"
+    r"PKG|SRC|SOURCE|PREFIX|INSTALL|BUILD|TARBALL|DEB|ARGS?|OPTS?|OPTIONS|FLAGS|PARAMS|ENVS?|VARS|CMD|EXE|BIN|TESTS?|"
+    r"BENCH|BENCHMARK|SO|CONFIG|PROFILE|IMAGE|NAME|BACKEND|MAJOR|MINOR|PATCH|STATIC)"
+)
+"""Names by which scripts and builds call places, versions and lists of options."""
+_SURE_IN_TABLE: Final = 16
+"""Letters from which on a name cannot hide in the code of a library as a number."""
+
+
+def check(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[Found]:
+    """What is wrong with the name."""
+    name = assignment.name
+    in_library = judge.library is not None and name in judge.library
+    info = settings.find(name)
+    if info is not None and info.owner == "NCCL":
+        yield from _known(assignment, info, judge, in_library)
+    elif info is not None:
+        if info.replacement is not None:
+            yield about(assignment, "ENV106", _older_neighbour(info), advice=tuple(info.pitfalls))
+    elif in_library or name in contents.uses:
+        return
+    elif (invention := settings.inventions().get(name)) is not None:
+        meant = f" {_listed(invention.instead)} may be meant." if invention.instead else ""
+        repair = renamed(assignment, invention.instead[0]) if invention.spelling else None
+        yield about(assignment, "ENV101", f"nobody reads {name}. {invention.why}{meant}", repair=repair)
+    else:
+        yield from _unknown(assignment, judge)
+
+
+def _known(assignment: Assignment, info: SettingInfo, judge: Judge, in_library: bool) -> Iterator[Found]:
+    name, version = info.name, judge.version
+    if in_library:
+        pass
+    elif info.reads == "never":
+        yield about(assignment, "ENV105", f"NCCL declares {name} and never reads it")
+        return
+    elif info.since is None:
+        yield about(assignment, "ENV105", f"{name} is known from NCCL's manual only; no public release reads it")
+        return
+    elif version is not None and not versions.at_least(version, info.since):
+        yield about(assignment, "ENV104", f"NCCL {version} does not read {name} yet: it came with {info.since}")
+        return
+    elif not info.exists_in(version):
+        instead = f"; {info.replacement} took its place" if info.replacement else ""
+        repair = renamed(assignment, info.replacement) if info.replacement and _same(info, judge) else None
+        which = f"NCCL {version}" if version else "NCCL"
+        message = f"{which} does not read {name} any more: it was removed in {info.removed}{instead}"
+        yield about(assignment, "ENV103", message, repair=repair)
+        return
+    elif judge.library is not None and len(name) >= _SURE_IN_TABLE:
+        message = f"this NCCL library does not hold the name {name}, although NCCL {version or settings.NEWEST} should"
+        yield about(assignment, "ENV102", message)
+        return
+    replacement = settings.find(info.replacement or "")
+    if replacement is not None and replacement.exists_in(version):
+        repair = renamed(assignment, replacement.name) if _same(info, judge) else None
+        message = f"{name} is an older name, still read; {replacement.name} is the present one"
+        if repair is None:
+            message = (
+                f"{name} is an older variable, still read; {replacement.name} is the present one and differs in part"
+            )
+        yield about(assignment, "ENV106", message, repair=repair)
+
+
+_SAME_MEANING: Final = frozenset(
+    {"NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "NCCL_MNNVL", "NCCL_IB_GDR_LEVEL", "NCCL_NCCL_ALLOC_P2P_NET_LL_BUFFERS"}
+)
+"""Old names whose values mean the same under the new one."""
+
+
+def _same(info: SettingInfo, judge: Judge) -> bool:
+    replacement = settings.find(info.replacement or "")
+    return info.name in _SAME_MEANING and replacement is not None and replacement.exists_in(judge.version)
+
+
+def _older_neighbour(info: SettingInfo) -> str:
+    return f"{info.name} is an older name of {info.replacement}, which {info.owner} reads; NCCL reads neither"
+
+
+def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
+    name = assignment.name
+    known = settings.find(name.upper())
+    if known is not None and name != name.upper():
+        message = f"capitals count: {name} is not {name.upper()}, and nobody reads it"
+        yield about(assignment, "ENV102", message, repair=renamed(assignment, name.upper()))
+        return
+    if not name.startswith("NCCL_"):
+        close = next(
+            (each for each in settings.neighbours() if len(each) >= 10 and _one_letter_apart(name, each)), None
+        )
+        if close is not None:
+            yield about(assignment, "ENV102", f"nobody is known to read {name}; {close} is one letter away")
+        return
+    near = _nearest(name)
+    if near is None or not _one_letter_apart(name, near[0]):
+        if name.startswith(_PLUGINS) or _OWN.fullmatch(name):
+            return
+        if assignment.way == "plain":
+            # A variable of the script itself, which it may well call so.
+            return
+    which = f"the NCCL library judged for ({judge.version})" if judge.library is not None else "no release of NCCL"
+    holds = "holds no such name" if judge.library is not None else "reads it"
+    hint = f"; the nearest real name is {_listed(near)}" if near else ""
+    yield about(assignment, "ENV102", f"{name} is unknown: {which} {holds}{hint}")
+
+
+def _nearest(name: str) -> list[str] | None:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name[:100], settings.registry(), n=2, cutoff=0.8)
+    return found[:1] if found and _one_letter_apart(name, found[0]) else found or None
+
+
+def _one_letter_apart(one: str, other: str) -> bool:
+    """Whether one letter too many, too few, wrong, or exchanged with the next makes the difference."""
+    if one == other or abs(len(one) - len(other)) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    a, b = one[start:], other[start:]
+    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[:2][::-1] and a[2:] == b[2:])
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]

@@ -1,0 +1,189 @@
+"""Values: what NCCL's parsers make of them, by the version judged for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from topoadvisor.lint.document import Severity
+from topoadvisor.lint.found import Found, Judge, about, rewritten
+from topoadvisor.lint.model import Assignment, Repair
+from topoadvisor.nccl import choices, levels, reading, settings, versions, words
+from topoadvisor.nccl.reading import Reading
+from topoadvisor.nccl.settings import SettingInfo
+
+_BOUNDARIES: Final = ((choices.STRICT_SINCE, "2.23.4"), (words.STRICT_SINCE, "2.30.4"))
+"""Release that brought a stricter parser, and the last one before it that the parsers are asked about."""
+_ON: Final = frozenset({"true", "yes", "on", "enable", "enabled", "y", "t"})
+_OFF: Final = frozenset({"false", "no", "off", "disable", "disabled", "n", "f", "none"})
+_UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE: Final = re.compile(r"\s*([0-9]+)\s*([kmg])(ib)?\s*", re.I | re.A)
+_READS: Final = re.compile(r"^NCCL reads \S+: ")
+_LISTS: Final = frozenset({"algo", "proto", "ifname", "hca", "debug-subsys"})
+
+
+def check(assignment: Assignment, judge: Judge) -> Iterator[Found]:
+    """What becomes of the value."""
+    if assignment.quote is not None:
+        yield _no_text(assignment)
+        return
+    info = settings.find(assignment.name)
+    if info is None or assignment.value is None:
+        return
+    if info.parser is None:
+        yield from _neighbour(assignment, info)
+        return
+    version = judge.version
+    if not info.exists_in(version):
+        return
+    if assignment.surprises and info.parser in ("path", "text", "list"):
+        return  # What is wrong with the line is all that is wrong with such a value.
+    found = reading.read(info, assignment.value, version)
+    if found is None:
+        return
+    if not found.surprises and not found.fatal:
+        if info.parser == "strict-bool" and version is None:
+            yield from _strict_only(assignment, info, assignment.value)
+        return
+    yield from _judged(assignment, info, assignment.value, found, version)
+
+
+def _judged(
+    assignment: Assignment, info: SettingInfo, text: str, found: Reading, version: str | None
+) -> Iterator[Found]:
+    forced = [each for each in found.surprises if "LL128" in each]
+    surprises = [each for each in found.surprises if each not in forced]
+    if not surprises and not found.fatal:
+        return  # ENV115 says it.
+    repair = _repair(assignment, info, text, version)
+    told = "; ".join(_READS.sub("", each) for each in surprises) + _before(info, text, found, version)
+    shown = f"{info.name}={text}"
+    if found.fatal:
+        result = f"is read as {found.becomes}, and NCCL dies of it" if found.becomes else "keeps NCCL from starting"
+        yield about(assignment, "ENV111", f"{shown} {result}: {told}", becomes=found.becomes, repair=repair)
+    elif found.becomes is None:
+        yield about(assignment, "ENV113", f"{shown} counts as not set: {told}", repair=repair)
+    elif found.outside:
+        yield about(assignment, "ENV114", f"{shown} is out of range: {told}", becomes=found.becomes)
+    else:
+        meant = text.strip().lower() in _OFF and found.becomes == "0" and _is_switch(info)
+        severity: Severity | None = "info" if meant else None if _is_number(info) else "warning"
+        by_luck = ", which is what is meant, but so is every other word" if meant else ""
+        message = f"{shown} is read as {found.becomes}{by_luck}: {told}"
+        yield about(assignment, "ENV112", message, severity=severity, becomes=found.becomes, repair=repair)
+
+
+def _before(info: SettingInfo, text: str, found: Reading, version: str | None) -> str:
+    """What older releases make of it, when the version is not known and they differ."""
+    if version is not None:
+        return ""
+    said = []
+    for since, last in reversed(_BOUNDARIES):
+        if not info.exists_in(last):
+            break
+        old = reading.read(info, text, last)
+        if old is None or (old.becomes, old.fatal) == (found.becomes, found.fatal):
+            continue
+        result = (
+            "NCCL does not start" if old.fatal and old.becomes is None else f"it is {old.becomes or 'as if not set'}"
+        )
+        said.append(f"before {since} {result}")
+        found = old
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _strict_only(assignment: Assignment, info: SettingInfo, text: str) -> Iterator[Found]:
+    since, last = _BOUNDARIES[-1]
+    if info.exists_in(last):
+        old = reading.read(info, text, last)
+        new = reading.read(info, text)
+        if old is not None and new is not None and old.becomes != new.becomes:
+            message = f"{info.name}={text} is {new.becomes} since {since}, and {old.becomes} before: write a number"
+            repair = rewritten(assignment, new.becomes) if new.becomes else None
+            yield about(assignment, "ENV112", message, severity="info", becomes=old.becomes, repair=repair)
+
+
+def _is_switch(info: SettingInfo) -> bool:
+    return info.kind == "switch" or info.parser in ("bool-int", "strict-bool") or (info.minimum, info.maximum) == (0, 2)
+
+
+def _is_number(info: SettingInfo) -> bool:
+    return info.parser in ("int", "bool-int")
+
+
+def _repair(assignment: Assignment, info: SettingInfo, text: str, version: str | None) -> Repair | None:
+    """The value that was certainly meant, when NCCL takes that one as it stands."""
+    meant = _meant(info, text)
+    if meant is None or meant == text:
+        return None
+    found = reading.read(info, meant, version)
+    if found is None or found.becomes is None or found.fatal or found.surprises:
+        return None
+    return rewritten(assignment, meant)
+
+
+def _meant(info: SettingInfo, text: str) -> str | None:
+    word = text.strip()
+    if _is_switch(info) and word.lower() in _OFF:
+        return "0"
+    # Where 2 means that NCCL looks for itself, `true` may mean that as well as 1.
+    if _is_switch(info) and info.maximum != 2 and word.lower() in _ON:
+        return "1"
+    if info.kind == "bytes" and (match := _SIZE.fullmatch(text)):
+        return str(int(match[1][:18]) * _UNITS[match[2].lower()])
+    if info.parser == "level" and word.upper() in {path.name for path, _, _ in levels.names()}:
+        return word.upper()
+    if info.parser == "choice-exact" and (exact := [each for each in info.values if each.upper() == word.upper()]):
+        return exact[0]
+    if info.parser in _LISTS:
+        return re.sub(r"\s*([,;:])\s*", r"\1", word)
+    return None
+
+
+def _no_text(assignment: Assignment) -> Found:
+    repair = None
+    if assignment.span is not None and assignment.quote is not None:
+        repair = Repair(f"write {assignment.quote}", ((assignment.span, assignment.quote),))
+    return about(assignment, "ENV118", f"{assignment.name}: {assignment.refused}", repair=repair)
+
+
+def _neighbour(assignment: Assignment, info: SettingInfo) -> Iterator[Found]:
+    text = assignment.value or ""
+    if info.name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") and text.startswith(("^", "=")):
+        message = (
+            f"{info.owner} takes whole names of interfaces: {text[0]} is part of the name, and there is no such one"
+        )
+        yield about(assignment, "ENV113", f"{info.name}={text}: {message}", severity="error")
+    elif info.values and text and text not in info.values:
+        message = f"{info.name}={text}: {info.owner} knows {' and '.join(info.values)}"
+        yield about(assignment, "ENV113", message)
+
+
+def forced(assignment: Assignment, judge: Judge) -> Iterator[Found]:
+    """NCCL_ALGO and NCCL_PROTO: what a fixed choice costs, for a machine that is not known."""
+    text = assignment.value
+    if assignment.name not in ("NCCL_ALGO", "NCCL_PROTO") or not text or measures(assignment):
+        return
+    names = choices.algorithms(judge.version) if assignment.name == "NCCL_ALGO" else choices.PROTOCOLS
+    listed = choices.parse(text)
+    if choices.unknown_words(text, names) or not any(each.names for each in listed):
+        return
+    if assignment.name == "NCCL_PROTO" and choices.forces_ll128(text):
+        how = "leaves LL128 in and so " if text.lstrip().startswith("^") else ""
+        message = (
+            f"NCCL_PROTO={text} {how}forces LL128 past NCCL's own safety check: where it is not safe it corrupts data"
+        )
+        yield about(assignment, "ENV115", message, advice=("NCCL_PROTO=^LL128 excludes it.",))
+    elif not all(each.inverted for each in listed):
+        allowed = ", ".join(choices.SPELLING.get(name, name) for each in listed for name in each.names)
+        what = "algorithm" if assignment.name == "NCCL_ALGO" else "protocol"
+        strict = judge.version is None or versions.at_least(judge.version, choices.STRICT_SINCE)
+        ends = f"; since {choices.STRICT_SINCE} a collective that does not know it fails" if strict else ""
+        message = f"{assignment.name}={text} allows only {allowed}: NCCL no longer picks the {what} by size{ends}"
+        yield about(assignment, "ENV116", message)
+
+
+def measures(assignment: Assignment) -> bool:
+    """Whether it is set for one command that measures."""
+    return any(program.endswith(("_perf", "_perf_mpi")) for program in assignment.programs)

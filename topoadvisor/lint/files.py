@@ -1,0 +1,114 @@
+"""Files and folders → texts to judge, and repaired texts → files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from topoadvisor.errors import InputError, TopoAdvisorError
+from topoadvisor.files import write_atomically
+from topoadvisor.lint.readers.embedded import Kind, kind_of_name, kind_of_text
+from topoadvisor.lint.run import Source
+
+_LARGEST: Final = 8 << 20
+_LARGEST_IN_FOLDER: Final = 1 << 20
+_MOST_FILES: Final = 50_000
+_PASSED_OVER: Final = frozenset(
+    {"node_modules", "__pycache__", "site-packages", "dist-packages", "venv", "build", "dist"}
+)
+_OF_INTEREST: Final = re.compile(
+    rb"(?i:nccl)_|TORCH_FR_|NVSHMEM_|UCX_|GLOO_|\bFI_[A-Z]|CUDA_DEVICE_|CUDA_VISIBLE|CUDA_LAUNCH|VLLM_|SGLANG_|topoadvisor:"
+)
+"""What a file of a folder has to hold to be looked at."""
+_BOM: Final = "\ufeff"
+
+
+def sources(names: Sequence[str], kind: Kind | None, stdin: BinaryIO) -> Iterator[Source]:
+    """The texts of files, of standard input (`-`) and of what folders hold, in this order.
+
+    Of folders only files whose names say what they are, and that speak of a variable. Raises InputError for what cannot
+    be read or is no text.
+    """
+    for name in names:
+        if name == "-":
+            yield _source("-", stdin.read(_LARGEST + 1), kind)
+        elif (path := Path(name)).is_dir():
+            yield from _of_folder(path, kind)
+        else:
+            yield _source(name, _read(path, name), kind)
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot be read: {reason}", file=name, hint="Give files, folders, or - for a text.") from None
+
+
+def _source(name: str, data: bytes, kind: Kind | None, *, named: bool = True) -> Source:
+    if len(data) > _LARGEST:
+        raise InputError(f"this file has more than {_LARGEST >> 20} MiB", file=name, hint="Is it a script?")
+    if b"\0" in data:
+        raise InputError("this is no text: it holds NUL bytes", file=name, hint="Give scripts and configurations.")
+    text = data.decode("utf-8", "surrogateescape")
+    chosen = kind or kind_of_name(name) or kind_of_text(text.removeprefix(_BOM))
+    return Source(name, text, chosen, named)
+
+
+def _of_folder(folder: Path, kind: Kind | None) -> Iterator[Source]:
+    seen = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _PASSED_OVER)
+        for file in sorted(files):
+            path = Path(place, file)
+            seen += 1
+            if seen > _MOST_FILES:
+                raise TopoAdvisorError(
+                    f"{folder} holds more than {_MOST_FILES} files",
+                    hint="Give the folders with scripts and configurations.",
+                )
+            found = kind_of_name(file) or ("shell" if "." not in file and _is_script(path) else None)
+            if found is None or path.is_symlink() or not path.is_file():
+                continue
+            try:
+                if path.stat().st_size > _LARGEST_IN_FOLDER:
+                    continue
+                data = path.read_bytes()
+            except OSError:
+                continue
+            if b"\0" not in data and _OF_INTEREST.search(data):
+                yield _source(str(path), data, kind or found, named=False)
+
+
+def _is_script(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            first = stream.readline(200)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"sh" in first
+
+
+def write(source: Source, text: str) -> None:
+    """Put a repaired text in the place of a file, in one step.
+
+    Raises TopoAdvisorError when it cannot be written, or no longer holds what was judged.
+    """
+    path = Path(source.file)
+
+    def unchanged() -> None:
+        if path.read_bytes() != source.text.encode("utf-8", "surrogateescape"):
+            raise TopoAdvisorError(f"{path} changed meanwhile, so it is not repaired", hint="Run it again.")
+
+    try:
+        write_atomically(path, text.encode("utf-8", "surrogateescape"), just_before=unchanged)
+    except OSError as error:
+        raise TopoAdvisorError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="--diff shows the repairs without writing them.",
+        ) from None

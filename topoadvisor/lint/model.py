@@ -1,0 +1,133 @@
+"""What the readers find: a variable that is set, where, how, and by whom it is seen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from topoadvisor.lint.document import Severity
+from topoadvisor.nccl import settings
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Stretches of the file and what takes their place."""
+
+    message: str
+    edits: tuple[tuple[Span, str], ...]
+
+
+Way = Literal[
+    "conf",
+    "export",
+    "plain",
+    "command",
+    "launcher",
+    "image",
+    "layer",
+    "container",
+    "service",
+    "file",
+    "python",
+    "process",
+]
+"""How a variable is set: a line of nccl.conf; exported by a shell; set in it and not exported; for one command; handed
+to all ranks by a launcher; in an image; in a step of its build; for a container of a job; for a service that stays; in
+a file of NAME=VALUE lines; in Python; in the environment of this process."""
+
+LASTING: Final[frozenset[Way]] = frozenset({"conf", "image", "service"})
+"""Ways that stay when whoever set it has gone."""
+
+_PREFIXES: Final = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "NVSHMEM_", "OFI_NCCL_", "UCX_", "FI_", "GLOO_")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.A)
+
+
+def watched(name: str) -> bool:
+    """Whether a variable is one of those that are looked at: known, made up, or named like one."""
+    return (
+        name.startswith(_PREFIXES)
+        or settings.find(name) is not None
+        or name in settings.inventions()
+        or (name.upper().startswith("NCCL_") and name != name.upper() and _NAME.fullmatch(name) is not None)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """One place where a variable gets a value. Offsets count the letters of the file from 0."""
+
+    name: str
+    value: str | None
+    """None = only known when it runs: a variable, a template, the output of a command."""
+    at: int
+    """Where the name stands."""
+    span: tuple[int, int] | None = None
+    """Where the value stands, without quotes around it; None when it is not written in one piece."""
+    way: Way
+    fallback: bool = False
+    """It counts only where nothing else has set the variable: `${NAME:-value}`, `setdefault`."""
+    branch: tuple[tuple[int, int], ...] = ()
+    """The conditions, loops and functions around it, outermost first: (which, which arm of it)."""
+    step: int = 0
+    """Grows with every program that runs before it."""
+    group: int = 0
+    """Who gets it: assignments of different groups never meet. 0 = whatever runs afterwards."""
+    statement: int | None = None
+    """Where its statement begins."""
+    only: Literal["rank", "host"] | None = None
+    """Whether the condition around it asks for the rank, or for the host."""
+    role: str | None = None
+    """Which pods of a job get it."""
+    programs: tuple[str, ...] = ()
+    """Names of the programs of its command."""
+    surprises: tuple[str, ...] = ()
+    """What is unexpected about the line itself, one sentence each."""
+    whole: tuple[int, int] | None = None
+    """Where the whole line or item stands that sets it."""
+    quote: str | None = None
+    """The text with which the value is to be replaced, because it is no text and only a text is taken."""
+    refused: str = ""
+    """Who takes only texts, and what it does otherwise."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something that a reader itself has seen, with its code."""
+
+    code: str
+    at: int
+    message: str
+    variable: str = ""
+    severity: Severity | None = None
+    """None = that of the code."""
+    repair: Repair | None = None
+
+
+@dataclass
+class Contents:
+    """Everything that a file says about variables."""
+
+    assignments: list[Assignment] = field(default_factory=list)
+    removed: list[tuple[int, str]] = field(default_factory=list)
+    """(offset, name) of every `unset`."""
+    uses: set[str] = field(default_factory=set)
+    """Names whose value the file itself asks for."""
+    exported: set[str] = field(default_factory=set)
+    exports_all: bool = False
+    """`set -a`."""
+    programs: int = 0
+    """Programs that a script runs."""
+    remarks: list[Remark] = field(default_factory=list)
+    roles: set[str] = field(default_factory=set)
+    """Kinds of pods of a job."""
+
+
+class Unreadable(Exception):
+    """A file that is not what its name says, with the place where that shows."""
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.message, self.line, self.column = message, line, column

@@ -1,0 +1,1 @@
+"""Files of each kind → the variables that they set."""

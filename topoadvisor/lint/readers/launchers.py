@@ -1,0 +1,148 @@
+"""How launchers, batch systems and containers are told variables on their command lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from topoadvisor.lint.model import watched
+from topoadvisor.lint.readers import shell_words
+from topoadvisor.lint.readers.shell_words import Part, Setting, Word
+
+SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
+_MPI: Final = frozenset({"mpirun", "mpiexec", "orterun", "prun", "mpiexec.hydra", "mpirun_rsh", "horovodrun", "oshrun"})
+_CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "docker-compose", "nvidia-docker"})
+_SLURM: Final = frozenset({"srun", "sbatch", "salloc"})
+_SINGULARITY: Final = frozenset({"singularity", "apptainer"})
+
+
+@dataclass(frozen=True)
+class Given:
+    """A variable that a command line hands over, or the name of one that it hands on as it is."""
+
+    setting: Setting | None = None
+    name: str = ""
+    one_process: bool = False
+    """For the command itself, and not for all ranks that it starts."""
+    cut_at: int | None = None
+    """Where a comma inside of the value cuts it."""
+    message: str = ""
+
+
+def given(words: list[Word]) -> Iterator[Given]:
+    """Every variable that a command hands over."""
+    names = [(word.text or "").rpartition("/")[2] for word in words]
+    if any(name in _MPI for name in names):
+        yield from options(words)
+    if any(name in _CONTAINERS for name in names):
+        yield from _valued(words, ("-e", "--env"))
+    if any(name in _SLURM for name in names):
+        yield from (each for word in _values(words, ("--export",)) for each in comma_list(word))
+    if any(name in _SINGULARITY for name in names):
+        yield from (each for word in _values(words, ("--env",)) for each in comma_list(word))
+    if "qsub" in names:
+        yield from (each for word in _values(words, ("-v",)) for each in comma_list(word))
+    if (names[0] == "kubectl" and "env" in names) or names[0] == "mpirun_rsh":
+        yield from (Given(found) for word in words if (found := shell_words.setting(word)))
+    for place, name in enumerate(names):
+        if name in ("env", "sudo"):
+            for word in words[place + 1 :]:
+                found = shell_words.setting(word)
+                if found is not None:
+                    yield Given(found, one_process=True)
+                elif not (word.text or "-").startswith("-"):
+                    break
+
+
+def options(words: list[Word]) -> Iterator[Given]:
+    """`-x NAME=VALUE`, `-x NAME`, `-genv NAME VALUE` and their like."""
+    yield from _valued(words, ("-x", "-genv", "-env", "--genv", "--env", "-e"))
+    for place, word in enumerate(words[:-2]):
+        name, value = words[place + 1], words[place + 2]
+        if word.text in ("-genv", "-env", "--genv") and name.text and "=" not in name.text:
+            span = value.parts[0].inner if len(value.parts) == 1 else None
+            yield Given(Setting(name.text, value.text, name.start, span))
+
+
+def batch_options(words: list[Word]) -> Iterator[Given]:
+    """What a line of a batch script's header hands over."""
+    yield from (each for word in _values(words, ("--export", "-v")) for each in comma_list(word))
+
+
+def _valued(words: list[Word], flags: tuple[str, ...]) -> Iterator[Given]:
+    for word in _values(words, flags):
+        found = shell_words.setting(word)
+        yield Given(found) if found is not None else Given(name=word.text or "")
+
+
+def _values(words: list[Word], flags: tuple[str, ...]) -> Iterator[Word]:
+    """What stands behind an option, after a blank or a `=`."""
+    for place, word in enumerate(words):
+        if word.text in flags and place + 1 < len(words):
+            yield words[place + 1]
+        for flag in flags:
+            if flag.startswith("--") and word.parts and (word.parts[0].text or "").startswith(f"{flag}="):
+                yield _behind(word, len(flag) + 1)
+
+
+def _behind(word: Word, count: int) -> Word:
+    """The word without its first letters."""
+    first = word.parts[0]
+    text = (first.text or "")[count:]
+    begin = (first.inner[0] if first.inner else first.start) + count
+    end = first.inner[1] if first.inner else first.end
+    parts = (replace(first, start=begin, text=text, inner=(begin, end) if first.inner else None),) if text else ()
+    return Word(begin, word.end, (*parts, *word.parts[1:]))
+
+
+def comma_list(word: Word) -> Iterator[Given]:
+    """`ALL,NAME=VALUE,NAME`: a comma inside of a value ends it, unless the value has quotes of its own."""
+    if len(word.parts) != 1 or word.parts[0].text is None or word.parts[0].inner is None:
+        found = shell_words.setting(word)
+        if found is not None:
+            yield Given(replace(found, value=None, span=None))
+        return
+    text, at = word.parts[0].text, word.parts[0].inner[0]
+    previous: Setting | None = None
+    pieces = _pieces(text)
+    for piece, offset in pieces:
+        inside = (at + offset, at + offset + len(piece))
+        found = shell_words.setting(Word(*inside, (Part(*inside, piece, inside),)))
+        if found is not None:
+            bare = piece[len(found.name) + 1 :]
+            if len(bare) >= 2 and bare[0] == bare[-1] and bare[0] in "'\"":
+                found = replace(found, value=bare[1:-1], span=(inside[1] - len(bare) + 1, inside[1] - 1))
+            yield Given(found)
+            previous = found
+        elif previous is not None and watched(previous.name) and piece and not piece.isupper():
+            yield Given(
+                name=previous.name,
+                cut_at=inside[0],
+                message=f"the comma ends the value: {previous.name} is only `{previous.value}`, and `{piece}` counts "
+                "as the name of another variable",
+            )
+        else:
+            yield Given(name=piece)
+
+
+def _pieces(text: str) -> Iterator[tuple[str, int]]:
+    start, quote = 0, ""
+    for index, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == ",":
+            yield text[start:index], start
+            start = index + 1
+    yield text[start:], start
+
+
+def scripts(words: list[Word]) -> Iterator[Word]:
+    """The script of every `bash -c '…'`."""
+    for place, word in enumerate(words[:-2]):
+        flag = words[place + 1].text or ""
+        shell = (word.text or "").rpartition("/")[2] in SHELLS
+        if shell and flag.startswith("-") and not flag.startswith("--") and "c" in flag and words[place + 2].parts:
+            yield words[place + 2]

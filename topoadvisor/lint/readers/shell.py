@@ -1,0 +1,466 @@
+"""Shell scripts: which variables a script sets, for whom, and under which conditions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from topoadvisor.lint.model import Assignment, Contents, Remark, Way, watched
+from topoadvisor.lint.pieces import Piece
+from topoadvisor.lint.readers import launchers, shell_words
+from topoadvisor.lint.readers.shell_words import Here, Setting, Token, Word
+
+_RANK: Final = re.compile(
+    r"(?<![A-Za-z])(LOCAL_|NODE_|GROUP_|WORLD_)?RANK(?![A-Za-z])|SLURM_(PROCID|NODEID|LOCALID)|NODE_?RANK|PMIX?_RANK"
+    r"|JOB_COMPLETION_INDEX|is_master|IS_MASTER"
+)
+_HOST: Final = re.compile(r"HOSTNAME|\bhostname\b|SLURMD_NODENAME|\buname -n\b")
+_DECLARES: Final = frozenset({"export", "declare", "typeset", "readonly", "local"})
+_PASSIVE: Final = frozenset({
+    "export", "unset", "set", "shopt", "declare", "typeset", "readonly", "local", "source", ".", "module", "ml",
+    "spack", "conda", "cd", "pushd", "popd", "echo", "printf", "cat", "tee", "mkdir", "rm", "cp", "mv", "ln",
+    "chmod", "chown", "touch", "ulimit", "umask", "trap", "alias", "test", "[", "[[", ":", "true", "false",
+    "return", "exit", "shift", "read", "eval", "which", "type", "command", "hash", "date", "hostname", "pwd", "ls",
+    "sleep", "wait",
+})  # fmt: skip
+"""Commands that start nothing that communicates between GPUs."""
+_SILENT: Final = frozenset({
+    "echo", "printf", "grep", "egrep", "sed", "awk", "test", "[", "[[", ":", "cat", "expr", "let", "alias", "man",
+    "find", "rg",
+})  # fmt: skip
+"""Commands whose words are texts and set nothing."""
+_WRAPPERS: Final = frozenset({"sudo", "exec", "nohup", "time", "command", "builtin"})
+_OPENS: Final = frozenset({"for", "select", "while", "until"})
+_FILES: Final = frozenset({">", ">>", ">|", "&>", "&>>"})
+_DEEPEST: Final = 12
+
+FrameKind = Literal["if", "case", "loop", "function", "group", "subshell"]
+
+
+@dataclass
+class _Frame:
+    kind: FrameKind
+    number: int
+    start: int
+    arm: int = 0
+    open: bool = False
+    """Its condition has been read."""
+    condition: str = ""
+    pattern: bool = False
+    """The next words are a pattern of `case`."""
+
+
+def read(piece: Piece, *, way: Way = "export", depth: int = 0) -> Contents:
+    """Everything that a script sets. `way` is that of exported variables; `image` and others for embedded scripts."""
+    contents = Contents()
+    _Reader(piece, contents, way, depth).run()
+    return contents
+
+
+def merge(into: Contents, found: Contents, *, branch: tuple[tuple[int, int], ...] = (), at: int = 0) -> None:
+    """Add what an embedded script sets, as something of its own that nothing outside meets."""
+    into.assignments += [
+        replace(each, branch=(*branch, (-1 - at, 0), *each.branch), group=each.group or -1 - at)
+        for each in found.assignments
+    ]
+    into.remarks += found.remarks
+    into.uses |= found.uses
+    into.programs += found.programs
+
+
+class _Reader:
+    def __init__(self, piece: Piece, contents: Contents, way: Way, depth: int) -> None:
+        self._piece = piece
+        self._contents = contents
+        self._way = way
+        self._depth = depth
+        self._frames: list[_Frame] = []
+        self._count = 0
+        self._step = 0
+        self._only_if: int | None = None
+        """Number of the `&&` or `||` that the present command hangs on."""
+        self._printed: tuple[Piece, bool] | None = None
+        """What the command before a pipe has printed."""
+        self._script = shell_words.read(piece.body)
+
+    def run(self) -> None:
+        words: list[Word] = []
+        redirections: list[Token] = []
+        tokens = self._script.tokens
+        place = 0
+        while place < len(tokens):
+            token = tokens[place]
+            place += 1
+            if token.word is not None:
+                if self._frames and self._frames[-1].pattern:
+                    self._pattern_word(token)
+                    continue
+                if words or not self._keyword(token, tokens, place):
+                    words.append(token.word)
+                else:
+                    place = self._after_header(token.word, tokens, place)
+                continue
+            if token.operator in ("<<", "<<-", *_FILES, "<", ">&", "<&", "<>", "<<<"):
+                redirections.append(token)
+                following = tokens[place] if place < len(tokens) else None
+                if following is not None and following.word is not None and token.operator not in ("<<", "<<-"):
+                    token.word = following.word
+                    place += 1
+                continue
+            if token.operator == "(" and len(words) == 1 and self._is(tokens, place, ")"):
+                place += 1
+                words = []
+                self._push("function", token.start)
+                continue
+            self._command(words, redirections, piped=token.operator == "|")
+            words, redirections = [], []
+            self._separator(token)
+        self._command(words, redirections, piped=False)
+        own = self._own_uses()
+        self._contents.uses |= {name for name, at in self._script.uses if (name, at) not in own}
+        for name, text, start, end in self._script.defaults:
+            if watched(name):
+                self._add(Setting(name, text, start - len(name) - 2, (start, end), fallback=True), "plain", start)
+        if self._depth < _DEEPEST:
+            for start, end in self._script.inside:
+                inner = read(self._piece.cut(start, end), way="plain", depth=self._depth + 1)
+                inner.assignments = [each for each in inner.assignments if each.way != "plain"]
+                merge(self._contents, inner, at=self._piece.at(start))
+
+    def _own_uses(self) -> set[tuple[str, int]]:
+        """`NAME=${NAME:-1}`: a use by which a script only keeps what is set."""
+        own = set()
+        for token in self._script.tokens:
+            found = shell_words.setting(token.word) if token.word else None
+            if found is not None and token.word is not None:
+                own |= {
+                    (name, at)
+                    for name, at in self._script.uses
+                    if name == found.name and token.word.start <= at < token.word.end
+                }
+        return own
+
+    @staticmethod
+    def _is(tokens: list[Token], place: int, operator: str) -> bool:
+        return place < len(tokens) and tokens[place].operator == operator
+
+    # Structure
+
+    def _push(self, kind: FrameKind, start: int) -> None:
+        self._count += 1
+        self._frames.append(_Frame(kind, self._count, start))
+
+    def _pop(self, *kinds: FrameKind) -> None:
+        while self._frames and self._frames[-1].kind not in kinds and self._frames[-1].kind in ("group", "subshell"):
+            self._frames.pop()
+        if self._frames and self._frames[-1].kind in kinds:
+            self._frames.pop()
+
+    def _separator(self, token: Token) -> None:
+        top = self._frames[-1] if self._frames else None
+        self._only_if = None
+        match token.operator:
+            case "&&" | "||":
+                self._count += 1
+                self._only_if = self._count
+            case "(":
+                if not (top and top.pattern):
+                    self._push("subshell", token.start)
+            case ")":
+                if top and top.pattern:
+                    top.pattern, top.open = False, True
+                else:
+                    self._pop("subshell")
+            case ";;" | ";&" | ";;&":
+                if top and top.kind == "case":
+                    top.arm += 1
+                    top.pattern = True
+
+    def _pattern_word(self, token: Token) -> None:
+        if token.word is not None and token.word.text == "esac":
+            self._frames[-1].pattern = False
+            self._pop("case")
+
+    def _keyword(self, token: Token, tokens: list[Token], place: int) -> bool:
+        """Whether the word is one of the shell's own, which changes what follows."""
+        word = token.word
+        assert word is not None
+        text = self._piece.body[word.start : word.end]
+        top = self._frames[-1] if self._frames else None
+        match text:
+            case "if":
+                self._push("if", word.end)
+            case "then" if top and top.kind == "if":
+                top.condition += self._piece.body[top.start : word.start]
+                top.open = True
+            case "elif" | "else" if top and top.kind == "if":
+                top.arm += 1
+                top.start = word.end
+            case "fi":
+                self._pop("if")
+            case "case":
+                self._push("case", word.end)
+                opened = self._frames[-1]
+                for later in tokens[place : place + 4]:
+                    if later.word is not None and later.word.text == "in":
+                        opened.condition = self._piece.body[word.end : later.word.start]
+                        opened.pattern = True
+                        later.word = Word(later.word.start, later.word.start, ())
+                        break
+            case "esac":
+                self._pop("case")
+            case _ if text in _OPENS:
+                self._push("loop", word.end)
+                self._frames[-1].open = True
+            case "do" | "time" | "!" | "in" | "then" | "elif" | "else":
+                pass
+            case "done":
+                self._pop("loop")
+            case "function":
+                self._push("function", word.start)
+            case "{":
+                if top is None or top.kind != "function" or top.open:
+                    self._push("group", word.start)
+                else:
+                    top.open = True
+            case "}":
+                self._pop("group", "function")
+            case "":
+                pass
+            case _:
+                return False
+        return True
+
+    def _after_header(self, keyword: Word, tokens: list[Token], place: int) -> int:
+        """Where what follows a keyword begins: the words of `for x in …` and the name of a function are no command."""
+        text = self._piece.body[keyword.start : keyword.end]
+        most = {"for": len(tokens), "select": len(tokens), "function": 1}.get(text, 0)
+        while most and place < len(tokens) and tokens[place].word is not None:
+            place, most = place + 1, most - 1
+        return place
+
+    def _branch(self) -> tuple[tuple[int, int], ...]:
+        branch = [
+            (frame.number, frame.arm)
+            for frame in self._frames
+            if frame.kind != "group" and (frame.open or frame.kind == "subshell")
+        ]
+        return (*branch, (self._only_if, 0)) if self._only_if is not None else tuple(branch)
+
+    def _only(self) -> Literal["rank", "host"] | None:
+        conditions = " ".join(frame.condition for frame in self._frames if frame.open)
+        if _RANK.search(conditions):
+            return "rank"
+        return "host" if _HOST.search(conditions) else None
+
+    # Commands
+
+    def _command(self, words: list[Word], redirections: list[Token], *, piped: bool) -> None:
+        printed, self._printed = self._printed, None
+        if not words:
+            return
+        start = words[0].start
+        leading = []
+        while words and (found := shell_words.setting(words[0])) is not None:
+            leading.append((found, words[0]))
+            words = words[1:]
+        if not words:
+            for found, word in leading:
+                self._add(found, "plain", start)
+                self._options_inside(word, start)
+            return
+        place = next((place for place, word in enumerate(words) if not _is_wrapper(word)), 0)
+        name, own = _basename(words[place]), words[place + 1 :]
+        programs = tuple(filter(None, map(_basename, words)))
+        if name not in _PASSIVE:
+            self._step += 1
+            self._contents.programs += 1
+        for found, _ in leading:
+            self._add(found, "command", start, group=start + 1, programs=programs)
+        self._files(name, own, start, redirections, printed, piped)
+        match name:
+            case "export" | "declare" | "typeset" | "readonly" | "local":
+                self._declare(name, own, start)
+            case "setenv" if len(own) >= 2 and own[0].text:
+                span = own[1].parts[0].inner if len(own[1].parts) == 1 else None
+                self._add(Setting(own[0].text, own[1].text, own[0].start, span), self._way, start)
+            case "unset":
+                texts = [word.text for word in own]
+                self._contents.removed += [(self._piece.at(start), text) for text in texts if text]
+            case "set":
+                flags = [word.text or "" for word in own]
+                self._contents.exports_all |= any(re.fullmatch(r"-[a-z]*a[a-z]*|allexport", flag) for flag in flags)
+            case _ if name in _SILENT:
+                pass
+            case _:
+                self._handed_over(words, start, programs)
+
+    def _declare(self, name: str, words: list[Word], start: int) -> None:
+        flags = [word.text or "" for word in words if (word.text or "").startswith(("-", "+"))]
+        if name == "export":
+            exports = not any("n" in flag for flag in flags)
+        else:
+            exports = any("x" in flag and flag.startswith("-") for flag in flags)
+        for word in words:
+            found = shell_words.setting(word)
+            if found is not None:
+                self._add(found, self._way if exports else "plain", start)
+                self._options_inside(word, start)
+            elif exports and word.text:
+                self._contents.exported.add(word.text)
+
+    def _handed_over(self, words: list[Word], start: int, programs: tuple[str, ...]) -> None:
+        """Variables that a command passes on: `env`, launchers, containers, `bash -c`."""
+        for given in launchers.given(words):
+            way: Way = "command" if given.one_process else "launcher"
+            if given.setting is not None:
+                self._add(given.setting, way, start, group=start + 1, programs=programs)
+            elif given.name:
+                self._contents.exported.add(given.name)
+            if given.cut_at is not None:
+                self._contents.remarks.append(
+                    Remark("ENV117", self._piece.at(given.cut_at), given.message, variable=given.name)
+                )
+        for word in launchers.scripts(words):
+            span = word.parts[0].inner if len(word.parts) == 1 else None
+            span = span or (word.start + 1, word.end - 1)
+            if self._depth < _DEEPEST and span[1] > span[0]:
+                inner = read(self._piece.cut(*span), way=self._way, depth=self._depth + 1)
+                merge(self._contents, inner, branch=self._branch(), at=self._piece.at(start))
+
+    def _options_inside(self, word: Word, start: int) -> None:
+        """`-x NAME=VALUE` inside of a text or an array that a launcher gets later."""
+        items = list(word.items)
+        if not items and (inner := word.parts[-1].inner) is not None and word.parts[-1].quoted:
+            text = self._piece.body[inner[0] : inner[1]]
+            if not re.search(r"(?:^|\s)(-x|-e|--env|-genv)\s", text):
+                return
+            inside = shell_words.read(text)
+            items += [_shifted(token.word, inner[0]) for token in inside.tokens if token.word is not None]
+        for given in launchers.options(items):
+            if given.setting is not None:
+                self._add(given.setting, "launcher", start, group=start + 1)
+
+    def _files(
+        self,
+        name: str,
+        words: list[Word],
+        start: int,
+        redirections: list[Token],
+        printed: tuple[Piece, bool] | None,
+        piped: bool,
+    ) -> None:
+        """Files that the script writes, and scripts that it feeds to a shell, are read as what they are."""
+        here = next((token.here for token in redirections if token.here is not None), None)
+        target = next((token.word.text for token in redirections if token.operator in _FILES and token.word), None)
+        if name == "tee":
+            names = [word.text for word in words if word.text and not word.text.startswith("-")]
+            target = names[0] if names else None
+        content = self._here_piece(here) if here is not None else printed
+        if content is None and name in ("echo", "printf"):
+            content = self._echoed(name, words)
+        if content is None or self._depth >= _DEEPEST:
+            return
+        if piped and name in ("echo", "printf", "cat"):
+            self._printed = content
+        elif target:
+            from topoadvisor.lint.readers import embedded
+
+            found = embedded.read_named(target, content[0], expanded=content[1], depth=self._depth + 1)
+            if found is not None:
+                merge(self._contents, found, branch=self._branch(), at=self._piece.at(start))
+        elif here is not None and (name in launchers.SHELLS or name in ("sbatch", "ssh", "srun", "salloc", "qsub")):
+            inner = read(content[0], way=self._way, depth=self._depth + 1)
+            merge(self._contents, inner, branch=self._branch(), at=self._piece.at(here.start))
+
+    def _here_piece(self, here: Here) -> tuple[Piece, bool]:
+        return self._piece.cut(here.start, here.end), not here.literal
+
+    def _echoed(self, name: str, words: list[Word]) -> tuple[Piece, bool] | None:
+        escapes = name == "printf"
+        for word in words:
+            if name == "echo" and word.text in ("-e", "-n", "-en", "-ne", "-E"):
+                escapes |= "e" in word.text
+                continue
+            part = word.parts[0]
+            if len(word.parts) != 1:
+                return None
+            inner = part.inner or ((part.start + 1, part.end - 1) if part.quoted else None)
+            if inner is None or inner[1] <= inner[0]:
+                return None
+            piece = self._piece.cut(*inner)
+            if escapes:
+                piece = piece.written(piece.body.replace("\\n", "\n\n"))
+            return piece, self._piece.body[part.start] != "'"
+        return None
+
+    def _add(self, found: Setting, way: Way, start: int, *, group: int = 0, programs: tuple[str, ...] = ()) -> None:
+        if not watched(found.name):
+            return
+        at = self._piece.at(found.at)
+        self._contents.assignments.append(
+            Assignment(
+                name=found.name,
+                value=found.value,
+                at=at,
+                span=self._piece.span(*found.span) if found.span else None,
+                way=way,
+                fallback=found.fallback,
+                branch=self._branch(),
+                step=self._step,
+                group=self._piece.at(group - 1) + 1 if group else 0,
+                statement=self._piece.at(start),
+                only=self._only(),
+                programs=programs,
+            )
+        )
+
+
+def _is_wrapper(word: Word) -> bool:
+    """`sudo -E` and its like, which stand in front of the command that counts."""
+    return _basename(word) in _WRAPPERS or (word.text or "").startswith("-")
+
+
+def _basename(word: Word) -> str:
+    """The name of a program, also behind a folder that only the shell knows."""
+    texts = [part.text for part in word.parts]
+    return (word.text or (texts[-1] if texts else None) or "").rpartition("/")[2]
+
+
+def _shifted(word: Word, by: int) -> Word:
+    def moved(span: tuple[int, int] | None) -> tuple[int, int] | None:
+        return (span[0] + by, span[1] + by) if span else None
+
+    parts = tuple(
+        replace(
+            part,
+            start=part.start + by,
+            end=part.end + by,
+            inner=moved(part.inner),
+            fallback=(part.fallback[0], part.fallback[1] + by, part.fallback[2] + by) if part.fallback else None,
+        )
+        for part in word.parts
+    )
+    return Word(word.start + by, word.end + by, parts, tuple(_shifted(item, by) for item in word.items))
+
+
+def add_directives(piece: Piece, contents: Contents) -> None:
+    """Variables in `#SBATCH` and `#PBS` lines, which the batch system reads out of the comments."""
+    for match in re.finditer(r"^#(?:SBATCH|PBS|BSUB|\$)[ \t]+(.*)$", piece.body, re.M):
+        words = [_shifted(token.word, match.start(1)) for token in shell_words.read(match[1]).tokens if token.word]
+        for given in launchers.batch_options(words):
+            if given.setting is not None and watched(given.setting.name):
+                found = given.setting
+                contents.assignments.append(
+                    Assignment(
+                        name=found.name,
+                        value=found.value,
+                        at=piece.at(found.at),
+                        span=piece.span(*found.span) if found.span else None,
+                        way="export",
+                        statement=piece.at(match.start()),
+                    )
+                )
+            if given.cut_at is not None:
+                contents.remarks.append(Remark("ENV117", piece.at(given.cut_at), given.message, variable=given.name))

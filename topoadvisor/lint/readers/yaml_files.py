@@ -1,0 +1,278 @@
+"""YAML and JSON: Kubernetes, Compose, Slurm-less launchers, configurations of frameworks.
+
+No schema of any of them is needed: a key that is the name of a variable sets it, and so do `name:` with `value:`, an
+item `NAME=VALUE`, and what scripts inside of texts do. Templates (`{{ … }}`) stand for values that are not known.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import yaml
+
+from topoadvisor.lint.model import Assignment, Contents, Unreadable, Way, watched
+from topoadvisor.lint.pieces import Piece
+
+_UNKNOWN: Final = "\ue000"
+"""Stands for every letter of a template."""
+_TEMPLATE: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
+_ONLY_TEMPLATE: Final = re.compile(r"^[ \t]*(\{\{-?.*?-?\}\}|\{%-?.*?-?%\})[ \t]*$", re.M)
+_ITEM: Final = re.compile(r"[A-Za-z_]\w*=.*", re.A | re.S)
+_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{?([A-Za-z_]\w*)")
+_SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet", "ConfigMap"})
+_STAYS: Final = frozenset({"InferenceService", "RayService", "Service", "KServe", "SeldonDeployment"})
+_REPLICAS: Final = re.compile(r"(\w+ReplicaSpecs|tfReplicaSpecs|replicaSpecs)")
+_RUNS: Final = re.compile(
+    r"(?<![A-Za-z])(command|cmd|args|run|script|entrypoint|shell|setup|exec|launch|start)"
+    r"|Command|Cmd|Args|Run|Script|Entrypoint|Shell|Setup|Exec|Launch|Start"
+)
+"""Keys of texts that a shell gets; other texts are read by people."""
+_DEEPEST: Final = 60
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What stands around a node."""
+
+    keys: tuple[str, ...] = ()
+    way: Way = "container"
+    kubernetes: bool = False
+    role: str | None = None
+    group: int = 0
+
+
+def read(piece: Piece, *, depth: int = 0) -> Contents:
+    """Everything that a YAML or JSON text sets. Raises Unreadable with line and column when it is neither."""
+    body, templated = _masked(piece.body)
+    contents = Contents()
+    try:
+        documents = list(yaml.compose_all(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = str(getattr(error, "problem", None) or "it is nested too deeply, or holds letters that YAML forbids")
+        raise Unreadable(
+            f"this is no YAML: {problem}", mark.line + 1 if mark else None, mark.column + 1 if mark else None
+        ) from None
+    walker = _Walker(piece, body, templated, contents, depth)
+    for document in documents:
+        if document is not None:
+            walker.walk(document, _around(document), 0)
+    return contents
+
+
+def _masked(text: str) -> tuple[str, bool]:
+    """The text with templates replaced by as many letters that make it YAML, and whether there were any."""
+    # Tabs are no blanks for YAML, but for JSON, and editors write them.
+    text = re.sub(r"(?m)^[ ]*\t+[ \t]*", lambda match: " " * len(match[0]), text)
+    if "{{" not in text and "{%" not in text:
+        return text, False
+    text = _ONLY_TEMPLATE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    return _TEMPLATE.sub(lambda match: re.sub(r"[^\n]", _UNKNOWN, match[0]), text), True
+
+
+def _around(document: yaml.Node) -> _Around:
+    top = _scalars(document)
+    kind = top.get("kind", "")
+    if "apiVersion" in top and kind:
+        stays = kind in _SERVICES or kind in _STAYS
+        return _Around(way="service" if stays else "container", kubernetes=True)
+    compose = isinstance(document, yaml.MappingNode) and any(
+        isinstance(key, yaml.ScalarNode) and key.value == "services" for key, _ in document.value
+    )
+    return _Around(way="service" if compose else "container")
+
+
+def _scalars(node: yaml.Node) -> dict[str, str]:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {
+        str(key.value): str(value.value)
+        for key, value in node.value
+        if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
+    }
+
+
+class _Walker:
+    def __init__(self, piece: Piece, body: str, templated: bool, contents: Contents, depth: int) -> None:
+        self._piece = piece
+        self._body = body
+        self._templated = templated
+        self._contents = contents
+        self._depth = depth
+        self._seen: set[int] = set()
+
+    def walk(self, node: yaml.Node, around: _Around, depth: int) -> None:
+        # Anchors are one node in several places.
+        if depth > _DEEPEST or (id(node) in self._seen and not isinstance(node, yaml.ScalarNode)):
+            return
+        self._seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            self._mapping(node, around, depth)
+        elif isinstance(node, yaml.SequenceNode):
+            self._sequence(node, around, depth)
+        elif isinstance(node, yaml.ScalarNode):
+            self._scalar(node, around)
+
+    def _mapping(self, node: yaml.MappingNode, around: _Around, depth: int) -> None:
+        group = node.start_mark.index + 1
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.walk(value, around, depth + 1)
+                continue
+            name = str(key.value)
+            if watched(name) and (isinstance(value, yaml.ScalarNode)):
+                self._set(name, key, value, replace(around, group=group))
+                continue
+            role = around.role
+            if around.keys and _REPLICAS.fullmatch(around.keys[-1]):
+                role = name
+                self._contents.roles.add(name)
+            self.walk(value, replace(around, keys=(*around.keys, name), role=role), depth + 1)
+
+    def _sequence(self, node: yaml.SequenceNode, around: _Around, depth: int) -> None:
+        group = node.start_mark.index + 1
+        inside = replace(around, group=group)
+        items = list(node.value)
+        for place, item in enumerate(items):
+            if isinstance(item, yaml.MappingNode) and (pair := _pair(item)) is not None:
+                name, value = pair
+                if watched(str(name.value)):
+                    if isinstance(value, yaml.ScalarNode):
+                        self._set(str(name.value), name, value, inside)
+                    elif value is not None:
+                        self._add(str(name.value), None, name, None, inside)
+                    continue
+            if isinstance(item, yaml.ScalarNode):
+                self._item(item, items[place - 1] if place else None, inside)
+                continue
+            self.walk(item, around, depth + 1)
+
+    def _item(self, item: yaml.ScalarNode, before: yaml.Node | None, around: _Around) -> None:
+        text = str(item.value)
+        name = text.partition("=")[0]
+        if _ITEM.fullmatch(text) and watched(name) and "\n" not in text:
+            start, raw = self._raw(item)
+            value_at = raw.find("=") + 1
+            value = text[len(name) + 1 :]
+            span = (start + value_at, start + value_at + len(value))
+            flag = str(before.value) if isinstance(before, yaml.ScalarNode) else ""
+            way: Way = "launcher" if flag in ("-x", "-genv", "--env", "-e") else around.way
+            self._add(
+                name,
+                value,
+                item,
+                span if self._body[slice(*span)] == value else None,
+                replace(around, way=way),
+                at=start + max(raw.find(name), 0),
+            )
+        else:
+            self._scalar(item, around)
+
+    def _set(self, name: str, key: yaml.ScalarNode, value: yaml.ScalarNode, around: _Around) -> None:
+        text = str(value.value)
+        start, raw = self._raw(value)
+        span = (start, start + len(raw)) if raw == text else None
+        kind = str(value.tag).rpartition(":")[2]
+        quote = None
+        if kind == "null" and not raw:
+            # Compose hands the variable of its own environment on; nothing is set here.
+            self._contents.uses.add(name)
+            return
+        kinds: tuple[str, ...] = ("bool", "int", "float") if around.kubernetes and not self._templated else ()
+        if around.keys[-1:] == ("environment",):
+            kinds = ("bool",)
+        if kind in kinds:
+            quote = f'"{raw}"'
+        who = "Kubernetes" if around.kubernetes else "Compose"
+        refused = f"{who} refuses {raw} here, which is no text without quotes" if quote else ""
+        self._add(name, text, key, span, around, quote=quote, refused=refused)
+
+    def _add(
+        self,
+        name: str,
+        value: str | None,
+        node: yaml.ScalarNode,
+        span: tuple[int, int] | None,
+        around: _Around,
+        *,
+        at: int | None = None,
+        quote: str | None = None,
+        refused: str = "",
+    ) -> None:
+        if value is not None:
+            self._contents.uses |= {each for match in _REFERENCE.findall(value) for each in match if each}
+            if _UNKNOWN in value or _REFERENCE.search(value):
+                value = None
+        place = node.start_mark.index + (1 if node.style in ("'", '"') else 0) if at is None else at
+        self._contents.assignments.append(
+            Assignment(
+                name=name,
+                value=value,
+                at=self._piece.at(min(place, max(len(self._body) - 1, 0))),
+                span=self._piece.span(*span) if span else None,
+                way=around.way,
+                group=around.group,
+                role=around.role,
+                quote=quote,
+                refused=refused,
+            )
+        )
+
+    def _raw(self, node: yaml.ScalarNode) -> tuple[int, str]:
+        """Where the letters of a scalar stand in the text, and they, without quotes."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if node.style in ("'", '"'):
+            start, end = start + 1, end - 1
+        return start, self._body[start:end]
+
+    def _scalar(self, node: yaml.ScalarNode, around: _Around) -> None:
+        text = str(node.value)
+        self._contents.uses |= {first for first, _ in _REFERENCE.findall(text) if first}
+        if self._depth or not any(word in text for word in ("NCCL_", "NVSHMEM_", "UCX_", "GLOO_", "FI_")):
+            return
+        piece = self._inner(node)
+        if piece is None:
+            return
+        from topoadvisor.lint.readers import embedded, shell
+
+        key = around.keys[-1] if around.keys else ""
+        named = embedded.kind_of_name(key) if "." in key else None
+        if named is not None and named not in ("yaml", "json"):
+            found = embedded.read_named(key, piece, depth=1)
+        elif any(_RUNS.search(each) for each in around.keys[-2:]) or text.startswith("#!"):
+            found = shell.read(piece, depth=1)
+        else:
+            return
+        if found is not None:
+            shell.merge(self._contents, found, at=self._piece.at(node.start_mark.index))
+
+    def _inner(self, node: yaml.ScalarNode) -> Piece | None:
+        """The text of a scalar as a piece of the file."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if node.style in ("|", ">"):
+            begin = self._body.find("\n", start) + 1
+            if not 0 < begin < end:
+                return None
+            piece = self._piece.cut(begin, end).written(self._body[begin:end])
+            first = next((line for line in piece.body.splitlines() if line.strip()), "")
+            piece = piece.dedented(len(first) - len(first.lstrip(" ")))
+        else:
+            start, raw = self._raw(node)
+            piece = self._piece.cut(start, start + len(raw)).written(raw)
+        if node.style != "|":
+            piece = piece.written(piece.body.replace("\n", " "))
+        # A template is a value that nobody knows: an expansion for the shell, too.
+        return piece.written(re.sub(f"{_UNKNOWN}+", lambda match: "$" + "x" * (len(match[0]) - 1), piece.body))
+
+
+def _pair(node: yaml.MappingNode) -> tuple[yaml.ScalarNode, yaml.Node | None] | None:
+    """`name:` and `value:`, or `valueFrom:`, of a mapping that has little else."""
+    found: dict[str, Any] = {
+        str(key.value): value for key, value in node.value if isinstance(key, yaml.ScalarNode) and len(node.value) <= 3
+    }
+    name = found.get("name")
+    if not isinstance(name, yaml.ScalarNode):
+        return None
+    return name, found.get("value", found.get("valueFrom"))
