@@ -27,7 +27,7 @@ from topoadvisor.snapshot import Snapshot
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
-VERBS = ("scan", "matrix", "facts", "capture", "verify", "render", "rings", "emit nccl-conf", "emit shell")
+VERBS = ("scan", "matrix", "facts", "capture", "verify", "prove", "render", "rings", "emit nccl-conf", "emit shell")
 VERBS += ("pick", "emit nccl-topo", "emit nccl-graph", "diff", "explain", "log", "lint")
 VERBS += ("hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")

@@ -378,6 +378,39 @@ class Measurement(Struct, frozen=True, kw_only=True):
     date: str | None = None
 
 
+class TrialSize(Struct, frozen=True, kw_only=True):
+    """One collective at one size, with a setting and without."""
+
+    collective: str
+    size_bytes: Int
+    verdict: Literal["faster", "slower", "no difference", "unknown"]
+    baseline_gbps: float | None = None
+    """Bus bandwidth, median over the rounds."""
+    variant_gbps: float | None = None
+    difference: float | None = None
+    """Mean over the rounds as a share of the baseline: 0.05 = 5 % faster."""
+    low: float | None = None
+    high: float | None = None
+    """Its interval."""
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """Variables that were tried against the machine as it is (`topoadvisor prove`)."""
+
+    settings: dict[str, str | None]
+    """None: it was unset."""
+    gpus: list[Int]
+    sizes: list[TrialSize] = []
+    rounds: Int = 0
+    keep: bool = False
+    """It was faster somewhere, slower nowhere, and the best of what was tried with it."""
+    cost: str | None = None
+    failure: str | None = None
+    nccl: str | None = None
+    driver: str | None = None
+    date: str | None = None
+
+
 ON_COMMAND_LINE: Final = "--assume"
 
 
@@ -419,6 +452,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     settings: list[Setting] | None = None
     matrices: list[Matrix] = []
     measurements: list[Measurement] = []
+    trials: list[Trial] = []
     assumptions: list[Assumption] = []
     raw: list[RawText] = []
     origins: dict[str, str] = {}

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from topoadvisor import collect
+from topoadvisor.cli.prove import prove
 from topoadvisor.cli.verify import verify
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.snapshot import Driver, Gpu, P2p, PcieLink, Snapshot, decode
@@ -159,3 +160,59 @@ def test_collectives_without_nccl_or_a_second_gpu_say_so(machine: Callable[..., 
     error = run("--collectives").exception
     assert isinstance(error, NothingDetermined)
     assert "there is one GPU" in error.message
+
+
+def prove_app(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(prove)
+    return CliRunner().invoke(app, arguments)
+
+
+PROVE_RANK = RANK.replace("20e9", "(22e9 if os.environ.get('NCCL_MIN_CTAS') == '32' else 20e9)").replace(
+    "import json, sys", "import json, os, sys"
+)
+
+
+def test_prove_from_its_words_to_a_saved_trial(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", PROVE_RANK])
+    path = tmp_path / "node.json"
+    result = prove_app(
+        "NCCL_MIN_CTAS=32", "--size", "64M", "--rounds", "4", "--nccl", "/opt/libnccl.so.2", "--save", str(path)
+    )
+    assert result.exit_code == 0, result.output
+    assert "Keep NCCL_MIN_CTAS=32: faster at 64 MiB all_reduce (+10.0 %)" in result.stdout
+    trial = decode(path.read_bytes()).trials[0]
+    assert (trial.settings, trial.keep, trial.gpus) == ({"NCCL_MIN_CTAS": "32"}, True, [0, 1])
+    assert (
+        prove_app("NCCL_ALGO=ring", "--size", "64M", "--rounds", "4", "--nccl", "x", "--save", str(path)).exit_code == 0
+    )
+    assert len(decode(path.read_bytes()).trials) == 2
+
+
+def test_prove_candidates_says_why_nothing_is_tried(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
+    result = prove_app("--candidates", "--nccl", "/opt/libnccl.so.2")
+    assert result.exit_code == 0, result.output
+    assert "Nothing is worth trying on this machine." in result.stdout
+    assert "More channels: not tried, because not every pair has NVLink" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("NCCL_ALGO=ring", "--candidates"),
+        ("NCCL_ALGO",),
+        ("--candidates", "--like", "ddp", "--size", "1M"),
+        ("--candidates", "--collective", "broadcast"),
+        ("--candidates", "--size", "1"),
+        ("--candidates", "--rounds", "2"),
+    ],
+)
+def test_prove_with_options_that_contradict(machine: Callable[..., None], arguments: tuple[str, ...]) -> None:
+    result = prove_app(*arguments)
+    assert result.exit_code == 2 or getattr(result.exception, "exit_code", 0) == 2

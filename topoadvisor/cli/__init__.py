@@ -90,6 +90,7 @@ def _register() -> None:
         log,
         matrix,
         pick,
+        prove,
         render,
         rings,
         rules,
@@ -104,6 +105,7 @@ def _register() -> None:
     app.command("pick")(pick.pick)
     app.add_typer(emit.app, name="emit")
     app.command("verify")(verify.verify)
+    app.command("prove")(prove.prove)
     app.command("capture")(capture.capture)
     app.command("facts")(facts.facts)
     app.command("diff")(diff.diff)

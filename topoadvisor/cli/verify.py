@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from topoadvisor.cli.common import FormatOption, TextOrJson, emit_json, emit_text, file_to_write
+from topoadvisor.cli.quantities import now, seconds, size_bytes
 
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Measurement, Snapshot
     from topoadvisor.verify.selection import Options
-
-_LONGEST_DEADLINE = 86_400
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def _size(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
-    size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
-    if not 4096 <= size <= 1 << 40:
-        raise typer.BadParameter(f"{text!r} is no size from 4K to 1024G; write 512M or 1G, in powers of 1024")
-    return size
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 1 <= seconds <= _LONGEST_DEADLINE:  # nan is neither
-        raise typer.BadParameter(f"{text!r} is no number of seconds from 1 to {_LONGEST_DEADLINE}")
-    return seconds
 
 
 def verify(
@@ -53,7 +32,7 @@ def verify(
         typer.Option(
             "--size",
             metavar="BYTES",
-            parser=_size,
+            parser=size_bytes,
             help="Largest buffer: 512M, with --collectives 1G.",
             show_default=False,
         ),
@@ -63,7 +42,7 @@ def verify(
         typer.Option("--repeats", min=5, max=1000, help="Timed and checked batches: 5, with --full 11."),
     ] = None,
     deadline: Annotated[
-        float, typer.Option("--deadline", parser=_seconds, metavar="SECONDS", help="For one measurement.")
+        float, typer.Option("--deadline", parser=seconds, metavar="SECONDS", help="For one measurement.")
     ] = "30",  # type: ignore[assignment]  # typer parses the default too
     nccl: Annotated[
         str | None,
@@ -120,7 +99,7 @@ def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, 
             graph.build(live),
             options,
             converse=child.converse_with(child.command(), child.environment(os.environ)),
-            date=_now(),
+            date=now(),
             rings=_planned_rings(live),
             progress=tell,
         )
@@ -155,19 +134,13 @@ def _collectives(
             library=library,
             predicted=collectives.predicted_transports(live),
             notes=here.notes,
-            date=_now(),
+            date=now(),
         )
     if format == "json":
         emit_json(collectives_report.document(found))
     else:
         emit_text(collectives_report.to_text(found))
     _finish(base, found.measurements, save, found.exit_code)
-
-
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _finish(base: Snapshot, measurements: list[Measurement], save: Path | None, exit_code: int) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from topoadvisor import cpu_lists
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
-from topoadvisor.snapshot import Gpu, Measurement, Snapshot
+from topoadvisor.snapshot import Gpu, Measurement, Snapshot, Trial
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
 from topoadvisor.verify.child import Converse, End
@@ -253,3 +253,10 @@ def with_measurements(snapshot: Snapshot, measurements: Sequence[Measurement]) -
     new = {(measurement.kind, measurement.subject) for measurement in measurements}
     kept = [measurement for measurement in snapshot.measurements if (measurement.kind, measurement.subject) not in new]
     return msgspec.structs.replace(snapshot, measurements=[*kept, *measurements])
+
+
+def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:
+    """The snapshot with these trials in place of earlier ones of the same settings."""
+    new = [trial.settings for trial in trials]
+    kept = [trial for trial in snapshot.trials if trial.settings not in new]
+    return msgspec.structs.replace(snapshot, trials=[*kept, *trials])

@@ -1,0 +1,241 @@
+"""`prove` over a made-up machine: what it finds, what it recommends, and what it does when runs break."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Sequence
+
+import nccl_logs
+import pytest
+
+from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
+from topoadvisor.ingest import nccl_log
+from topoadvisor.snapshot import Setting, Snapshot
+from topoadvisor.verify import asked, group, prove_report
+from topoadvisor.verify.group import Result, Run, Settings
+from topoadvisor.verify.prove import Arm, Outcome, Proof, arms_of, prove
+from topoadvisor.verify.rank_messages import Began, Case
+
+SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
+RATES = (1.6, 24.7, 173.3, 259.6, 293.8, 326.1)
+NOISE = (0.15, 0.2, 0.05, 0.008, 0.005, 0.003)
+"""Bus bandwidth and scatter of all_reduce on two H200."""
+CASES = group.cases(["all_reduce"], SIZES, 2)
+WHERE = prove_report.Setting([0, 1], "libnccl.so.2", "580.159.04", "2026-11-30T12:00:00+00:00")
+
+Effect = Callable[[Settings, int], float]
+"""(settings, number of the size) → factor on the rate."""
+
+
+def more_channels(settings: Settings, size: int) -> float:
+    return (1, 1, 1, 1.06, 1.05, 1.045)[size] if settings.get("NCCL_MIN_CTAS") == "32" else 1.0
+
+
+def no_p2p(settings: Settings, size: int) -> float:
+    return (1, 0.6, 0.2, 0.1, 0.09, 0.08)[size] if settings.get("NCCL_P2P_DISABLE") == "1" else 1.0
+
+
+def tree(settings: Settings, size: int) -> float:
+    return (1, 1, 0.73, 1.02, 1.03, 1.045)[size] if settings.get("NCCL_ALGO") == "tree" else 1.0
+
+
+class Machine:
+    """A `Group` with scatter, and a record of what it was asked."""
+
+    def __init__(self, *effects: Effect, seed: int = 1) -> None:
+        self.effects, self.rng = effects, random.Random(seed)
+        self.asked: list[Settings] = []
+        self.breaks: Callable[[Settings, int], str | None] = lambda settings, run: None
+
+    def __call__(self, cases: Sequence[Case], settings: Settings, log: bool) -> Run:
+        self.asked.append(settings)
+        failure = self.breaks(settings, len(self.asked))
+        results = []
+        for number, case in enumerate(cases):
+            rate = RATES[number] * max(1 + self.rng.gauss(0, NOISE[number]), 0.05)
+            for effect in self.effects:
+                rate *= effect(settings, number)
+            results.append(Result(case, [case.size_bytes / rate / 1e9] * 5, 0, case.size_bytes))
+        channels = 32 if "NCCL_MIN_CTAS" in settings else 24
+        inside = "SHM/direct/direct" if settings.get("NCCL_P2P_DISABLE") else "P2P/CUMEM"
+        said = [f"{name} set by environment to {value}." for name, value in settings.items() if name != "NCCL_NONSENSE"]
+        lines = nccl_logs.modern(2, channels=channels, inside=inside, settings=said)
+        return Run(
+            results=[] if failure else results,
+            began=Began(nccl="2.28.9", runtime="13.2", cupy="14.2.0", processors=132),
+            used_bytes=(400 + 12 * channels) << 20,
+            failure=failure,
+            log=nccl_log.read([("log", io.BytesIO(nccl_logs.data(lines)))]) if log else None,
+        )
+
+
+def run(machine: Machine, *words: str, rounds: int = 8) -> Proof:
+    return prove(machine, arms_of(asked.from_words(words)), CASES, rounds)
+
+
+def verdicts(outcome: Outcome) -> list[str]:
+    return [difference.verdict for _, difference in outcome.differences]
+
+
+def test_more_channels_are_kept_and_their_price_is_named() -> None:
+    proof = run(Machine(more_channels), "NCCL_MIN_CTAS=32")
+    outcome = proof.outcomes[0]
+    assert verdicts(outcome) == ["no difference"] * 3 + ["faster"] * 3
+    assert proof.best is outcome
+    assert proof.exit_code == 0
+    text = prove_report.to_text(proof, WHERE)
+    assert "Keep NCCL_MIN_CTAS=32: faster at 64 MiB all_reduce (+" in text
+    assert "slower nowhere" in text
+    assert "32 channels instead of 24: each takes one of the GPU's 132 multiprocessors" in text
+    assert "96 MiB more GPU memory" in text
+    assert "a real difference may hide in it" in text
+
+
+def test_a_setting_that_hurts_says_by_how_much() -> None:
+    proof = run(Machine(no_p2p), "NCCL_P2P_DISABLE=1")
+    assert verdicts(proof.outcomes[0])[2:] == ["slower"] * 4
+    assert proof.exit_code == 1
+    text = prove_report.to_text(proof, WHERE)
+    assert "Do not set NCCL_P2P_DISABLE=1: slower at" in text
+    assert "-92" in text
+    assert "NCCL then uses SHM/direct/direct, and P2P/CUMEM as it is." in text
+
+
+def test_a_setting_without_effect_is_left_alone_in_19_of_20_trials() -> None:
+    calm = 0
+    for seed in range(100):
+        proof = run(Machine(seed=seed), "NCCL_IB_HCA=mlx5_0")
+        calm += set(verdicts(proof.outcomes[0])) == {"no difference"}
+    assert calm >= 95
+    assert "Set nothing" in prove_report.to_text(run(Machine(), "NCCL_IB_HCA=mlx5_0"), WHERE)
+
+
+def test_a_setting_that_wins_here_and_loses_there_is_not_kept() -> None:
+    proof = run(Machine(tree), "NCCL_ALGO=tree")
+    assert "faster" in verdicts(proof.outcomes[0])
+    assert "slower" in verdicts(proof.outcomes[0])
+    assert proof.best is None
+
+
+def test_several_settings_are_tried_alone_and_together() -> None:
+    machine = Machine(more_channels, no_p2p)
+    proof = run(machine, "NCCL_MIN_CTAS=32", "NCCL_P2P_DISABLE=1")
+    assert [outcome.arm.name for outcome in proof.outcomes] == [
+        "NCCL_MIN_CTAS=32",
+        "NCCL_P2P_DISABLE=1",
+        "NCCL_MIN_CTAS=32 NCCL_P2P_DISABLE=1",
+    ]
+    assert proof.best is proof.outcomes[0]
+    assert len(machine.asked) == 8 * 4
+
+
+def test_every_arm_takes_every_turn() -> None:
+    machine = Machine()
+    run(machine, "NCCL_ALGO=ring")
+    firsts = [bool(machine.asked[2 * number]) for number in range(8)]
+    assert firsts.count(True) == firsts.count(False) == 4
+    assert sum(bool(settings) for settings in machine.asked) == 8
+
+
+def test_a_variant_that_breaks_is_dropped_and_told() -> None:
+    machine = Machine(more_channels)
+    machine.breaks = lambda settings, run: "rank 0: ended by SIGFPE" if "NCCL_BUFFSIZE" in settings else None
+    proof = prove(machine, [Arm({"NCCL_BUFFSIZE": "8"}), Arm({"NCCL_MIN_CTAS": "32"})], CASES, 8)
+    assert proof.outcomes[0].failure == "rank 0: ended by SIGFPE"
+    assert proof.best is proof.outcomes[1]
+    assert sum("NCCL_BUFFSIZE" in settings for settings in machine.asked) == 1
+    assert "It breaks: rank 0: ended by SIGFPE" in prove_report.to_text(proof, WHERE)
+    assert proof.exit_code == 1
+
+
+def test_a_machine_where_nccl_does_not_run_says_why() -> None:
+    machine = Machine()
+    machine.breaks = lambda settings, run: "ncclCommInitRank: unhandled cuda error"
+    with pytest.raises(NothingDetermined, match="as it is: ncclCommInitRank"):
+        run(machine, "NCCL_ALGO=ring")
+
+
+def test_a_baseline_that_breaks_later_keeps_what_was_measured() -> None:
+    machine = Machine()
+    machine.breaks = lambda settings, run: "no answer for 60 s" if run > 10 and not settings else None
+    proof = run(machine, "NCCL_ALGO=ring")
+    assert proof.rounds == 5
+    assert "Broken off in round 6" in prove_report.to_text(proof, WHERE)
+
+
+def test_interrupted_rounds_are_kept_when_complete() -> None:
+    machine = Machine(more_channels)
+
+    def breaks(settings: Settings, run: int) -> str | None:
+        if run == 12:
+            raise KeyboardInterrupt
+        return None
+
+    machine.breaks = breaks
+    proof = run(machine, "NCCL_MIN_CTAS=32")
+    assert (proof.interrupted, proof.exit_code) == (True, 130)
+    assert proof.outcomes[0].differences[0][1].rounds == 5
+    machine.breaks = lambda settings, run: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[return-value]
+    with pytest.raises(KeyboardInterrupt):
+        run(machine, "NCCL_MIN_CTAS=32")
+
+
+def test_too_few_complete_rounds_recommend_nothing() -> None:
+    machine = Machine(more_channels)
+    machine.breaks = lambda settings, run: "gone" if run > 4 and not settings else None
+    text = prove_report.to_text(run(machine, "NCCL_MIN_CTAS=32"), WHERE)
+    assert "too few rounds" in text
+    assert "Keep" not in text
+
+
+def test_a_variable_that_nccl_does_not_read_is_told() -> None:
+    proof = run(Machine(), "NCCL_NONSENSE=1")
+    assert proof.outcomes[0].unread == ["NCCL_NONSENSE"]
+    assert "log does not mention NCCL_NONSENSE" in prove_report.to_text(proof, WHERE)
+    assert asked.remarks({"NCCL_NONSENSE": "1"}, Snapshot()) == ["No NCCL is known that reads NCCL_NONSENSE."]
+
+
+def test_json_and_trials_hold_the_evidence() -> None:
+    proof = run(Machine(more_channels), "NCCL_MIN_CTAS=32")
+    told = prove_report.document(proof, WHERE)
+    assert told["schema"] == "topoadvisor.prove/1"
+    assert told["keep"] == {"NCCL_MIN_CTAS": "32"}
+    assert told["variants"][0]["channels"] == 32
+    trial = prove_report.trials(proof, WHERE)[0]
+    assert (trial.keep, trial.nccl, trial.driver, trial.rounds) == (True, "2.28.9", "580.159.04", 8)
+    assert trial.sizes[5].verdict == "faster"
+    assert trial.sizes[5].low is not None
+    assert trial.sizes[5].low < 0.045 < (trial.sizes[5].high or 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nccl_algo=ring"], "is no setting"),
+        (["NCCL_ALGO"], "is no setting"),
+        (["NCCL_ALGO=ring", "NCCL_ALGO=tree"], "given twice"),
+        (["NCCL_DEBUG=INFO"], "cannot be proved"),
+        (["NCCL_ALGO=a\0b"], "no variable can have"),
+        (["=1"], "is no setting"),
+    ],
+)
+def test_words_that_are_no_settings(words: list[str], message: str) -> None:
+    with pytest.raises(TopoAdvisorError, match=message):
+        asked.from_words(words)
+
+
+def test_an_empty_value_unsets() -> None:
+    assert asked.from_words(["NCCL_ALGO="]) == {"NCCL_ALGO": None}
+    here = Snapshot(settings=[Setting(name="NCCL_ALGO", value="ring", origin="environment")])
+    assert asked.remarks({"NCCL_ALGO": None}, here) == []
+    assert "not set here" in asked.remarks({"NCCL_ALGO": None}, Snapshot())[0]
+    in_file = Snapshot(settings=[Setting(name="NCCL_ALGO", value="ring", origin="/etc/nccl.conf", line=3)])
+    with pytest.raises(TopoAdvisorError, match=r"/etc/nccl\.conf:3"):
+        asked.remarks({"NCCL_ALGO": None}, in_file)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"schema":"topoadvisor.advice/1"}'])
+def test_a_file_that_is_no_advice(data: bytes) -> None:
+    with pytest.raises(InputError, match="no advice document"):
+        asked.from_advice(data, file="advice.json")

@@ -1,0 +1,219 @@
+"""`topoadvisor prove`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from topoadvisor.cli.common import FormatOption, emit_json, emit_text, file_to_write, need_numpy, some_path
+from topoadvisor.cli.quantities import now, seconds, size_bytes
+
+if TYPE_CHECKING:
+    from topoadvisor.snapshot import Snapshot
+    from topoadvisor.verify.group import Group
+    from topoadvisor.verify.prove import Arm
+    from topoadvisor.verify.rank_messages import Case, Collective
+    from topoadvisor.verify.ready import Ready
+
+
+def prove(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SETTING=VALUE]...",
+            help="What to try; SETTING= unsets. Several are tried each by itself and all together.",
+            show_default=False,
+        ),
+    ] = None,
+    advice: Annotated[
+        Path | None,
+        typer.Option(
+            "--advice",
+            metavar="FILE",
+            parser=some_path,
+            help="Try the settings of an advice document (`scan --format json`).",
+            show_default=False,
+        ),
+    ] = None,
+    candidates: Annotated[
+        bool, typer.Option("--candidates", help="Try the few settings that rules find worth trying here.")
+    ] = False,
+    like: Annotated[
+        Literal["ddp", "fsdp", "tp", "moe"] | None,
+        typer.Option("--like", help="Collectives and sizes of such a job.", show_default=False),
+    ] = None,
+    collective: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--collective",
+            metavar="NAME",
+            help="all_reduce, all_gather, reduce_scatter, alltoall or sendrecv; may be repeated.",
+            show_default="all_reduce",
+        ),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--size",
+            metavar="BYTES",
+            help="Buffer, K, M or G allowed; may be repeated.",
+            show_default="64K to 1G",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=4, max=200, help="Of baseline and variants in turn.")] = 8,
+    deadline: Annotated[
+        float, typer.Option("--deadline", parser=seconds, metavar="SECONDS", help="Without an answer of any rank.")
+    ] = "60",  # type: ignore[assignment]  # typer parses the default too
+    nccl: Annotated[
+        str | None,
+        typer.Option(
+            "--nccl", metavar="PATH", help="The libnccl to run; else the first one found.", show_default=False
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            parser=file_to_write,
+            help="Save the trials into a snapshot; what is worth keeping is then advised from it, as tuning.",
+            show_default=False,
+        ),
+    ] = None,
+    format: FormatOption = "text",
+) -> None:
+    """Measure whether settings help here: with and without, in turn, with an interval for each size.
+
+    Every round starts fresh processes, one per GPU. What else is set in the environment holds for both sides. A setting
+    is worth keeping when it is faster somewhere and slower nowhere. Needs CuPy and NCCL.
+
+    Exit code: 0 nothing asked for hurts or breaks, 1 something does, 3 nothing could be measured.
+    """
+    from topoadvisor import collect, snapshot
+    from topoadvisor.cli import progress
+    from topoadvisor.verify import asked, prove_report, run
+    from topoadvisor.verify import prove as proving
+
+    wanted = _asked(settings, advice, candidates)
+    chosen, sizes = _what(like, collective, size)
+    live = collect.capture_live()
+    base = run.base_for(save, live) if save else live
+    notes = asked.remarks(wanted, live)
+    with progress.bar("prove") as tell, tempfile.TemporaryDirectory(prefix="topoadvisor-") as folder:
+        here, group, library = _group(live, nccl, deadline)
+        cases = _cases(chosen, sizes, len(here.gpus))
+        notes = [*here.notes, *notes]
+        arms = proving.arms_of(wanted)
+        if candidates:
+            tell(0, 0, "looking at what NCCL does by itself")
+            arms, reasons = _candidates(live, here, group, Path(folder))
+            notes = [*here.notes, *reasons]
+        proof = proving.prove(group, arms, cases, rounds, progress=tell) if arms else None
+    where = prove_report.Setting([gpu.index for gpu in here.gpus], library, live.driver.version, now())
+    if proof is None:
+        emit_text("\n".join(["Nothing is worth trying on this machine.", *notes]) + "\n")
+        return
+    if format == "json":
+        emit_json(prove_report.document(proof, where, notes))
+    else:
+        emit_text(prove_report.to_text(proof, where, notes))
+    if save:
+        snapshot.save(run.with_trials(base, prove_report.trials(proof, where)), save)
+    code = proof.exit_code
+    if code and not (candidates and code == 1):
+        raise typer.Exit(code)
+
+
+def _asked(words: list[str] | None, advice: Path | None, candidates: bool) -> Any:
+    from topoadvisor.cli.common import read_text
+    from topoadvisor.errors import TopoAdvisorError
+    from topoadvisor.verify import asked
+
+    if [bool(words), advice is not None, candidates].count(True) != 1:
+        raise TopoAdvisorError(
+            "prove takes either SETTING=VALUE words, or --advice FILE, or --candidates",
+            hint="For example `topoadvisor prove NCCL_MIN_CTAS=32`.",
+        )
+    if advice is not None:
+        return asked.from_advice(read_text(advice).encode(errors="surrogateescape"), file=str(advice))
+    return asked.from_words(words or [])
+
+
+def _what(
+    like: str | None, collectives: list[str] | None, sizes: list[str] | None
+) -> tuple[tuple[Collective, ...], tuple[int, ...]]:
+    from topoadvisor.errors import TopoAdvisorError
+    from topoadvisor.verify import prove as proving
+    from topoadvisor.verify.rank_messages import COLLECTIVES
+
+    if like is not None:
+        if collectives or sizes:
+            raise TopoAdvisorError(
+                f"--like {like} names collectives and sizes itself", hint="Leave out the one or the other."
+            )
+        return proving.LIKE[like]
+    if unknown := [name for name in collectives or () if name not in COLLECTIVES]:
+        raise TopoAdvisorError(
+            f"there is no collective {unknown[0]!r} here", hint=f"There are {', '.join(COLLECTIVES)}."
+        )
+    chosen = tuple(name for name in COLLECTIVES if name in (collectives or ("all_reduce",)))
+    return chosen, tuple(sorted({size_bytes(text) for text in sizes})) if sizes else proving.DEFAULT_SIZES
+
+
+def _group(live: Snapshot, nccl: str | None, deadline: float) -> tuple[Ready, Group, str]:
+    import os
+
+    from topoadvisor.verify import child, collectives, group
+    from topoadvisor.verify.ready import ready
+
+    environ = child.environment(os.environ)
+    converse = child.converse_with(child.command(), environ)
+    here = ready(live, converse=converse, deadline_s=deadline, least=2)
+    library = collectives.library_of(live, nccl)
+    addresses = [gpu.address or "" for gpu in here.gpus]
+    return here, group.group_of(addresses, library, environ, argv=child.rank_command(), deadline_s=deadline), library
+
+
+def _cases(collectives: tuple[Collective, ...], sizes: tuple[int, ...], ranks: int) -> list[Case]:
+    from topoadvisor.verify import group
+
+    return group.cases(collectives, sizes, ranks)
+
+
+def _candidates(live: Snapshot, here: Ready, group: Group, folder: Path) -> tuple[list[Arm], list[str]]:
+    """A run as it is tells the channels and dumps NCCL's graph; rules then choose."""
+    from topoadvisor import advise
+    from topoadvisor.errors import NothingDetermined
+    from topoadvisor.verify import candidates
+    from topoadvisor.verify import prove as proving
+
+    dump = folder / "dump.xml"
+    scout = group(_cases(("all_reduce",), (1 << 20,), len(here.gpus)), {"NCCL_GRAPH_DUMP_FILE": str(dump)}, True)
+    if scout.failure or scout.began is None:
+        raise NothingDetermined(f"NCCL does not run here as it is: {scout.failure}")
+    indexes = [gpu.index for gpu in here.gpus]
+    return candidates.candidates(
+        advise.analyse(live).facts,
+        indexes,
+        version=scout.began.nccl,
+        channels=proving.channels_of(scout),
+        graph_file=_graph_file(live, indexes, dump, folder / "graph.xml"),
+    )
+
+
+def _graph_file(live: Snapshot, gpus: list[int], dump: Path, path: Path) -> str | None:
+    """A graph file whose rings beat NCCL's own in its own model; None when there is none, or no way to tell."""
+    from topoadvisor.emit import nccl_graph
+    from topoadvisor.errors import TopoAdvisorError
+
+    need_numpy()
+    try:
+        given = nccl_graph.Given(dump.read_text(), dump.name)
+        text, _ = nccl_graph.render(live, gpus=gpus, against=given)
+    except (OSError, UnicodeDecodeError, TopoAdvisorError):
+        return None
+    path.write_text(text)
+    return str(path)

@@ -1,0 +1,86 @@
+"""Which settings the user wants proved: `NAME=VALUE` words, or an advice document. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from topoadvisor.advice import Advice
+from topoadvisor.errors import InputError, TopoAdvisorError
+from topoadvisor.nccl import settings as register
+from topoadvisor.snapshot import Snapshot
+from topoadvisor.verify.group import Settings
+
+_NAME = re.compile(r"[A-Z][A-Z0-9_]{1,63}")
+_OURS = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_COMM_ID", "NCCL_HOSTID", "CUDA_VISIBLE_DEVICES")
+"""The measurement needs them itself, or would be another one with them."""
+
+
+def from_words(words: Sequence[str]) -> Settings:
+    """`NAME=VALUE` sets, `NAME=` unsets. Raises TopoAdvisorError for anything else."""
+    asked: dict[str, str | None] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not _NAME.fullmatch(name):
+            raise TopoAdvisorError(
+                f"{word[:60]!r} is no setting", hint="Write it as NCCL_MIN_CTAS=32, or as NCCL_MIN_CTAS= to unset it."
+            )
+        if "\0" in value or not value.isprintable():
+            raise TopoAdvisorError(f"the value of {name} holds letters that no variable can have")
+        if name in asked and asked[name] != (value or None):
+            raise TopoAdvisorError(f"{name} is given twice", hint="Prove one value after the other.")
+        asked[name] = value or None
+    return _allowed(asked)
+
+
+def from_advice(data: bytes, *, file: str) -> Settings:
+    """What an advice document (`topoadvisor scan --format json`) sets and unsets.
+
+    Raises InputError when it is none, or asks for nothing.
+    """
+    try:
+        advice = msgspec.json.decode(data, type=Advice)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"this is no advice document ({error})",
+            file=file,
+            hint="`topoadvisor scan --format json > FILE` writes one; its settings are then proved.",
+        ) from None
+    if not advice.settings:
+        raise InputError(
+            "this advice sets nothing, so there is nothing to prove",
+            file=file,
+            hint="--candidates tries what may be worth setting on this machine.",
+        )
+    return _allowed({each.name: each.value if each.action == "set" else None for each in advice.settings})
+
+
+def _allowed(asked: dict[str, str | None]) -> dict[str, str | None]:
+    for name in asked:
+        if name in _OURS:
+            raise TopoAdvisorError(f"{name} cannot be proved: the measurement sets it itself, or stands on it")
+    return asked
+
+
+def remarks(settings: Settings, snapshot: Snapshot) -> list[str]:
+    """What is worth saying before: names that NCCL does not know, variables that a file keeps set.
+
+    Raises TopoAdvisorError for a variable to unset that stands in a file of NCCL: a process cannot take it out there.
+    """
+    told = []
+    for name, value in settings.items():
+        if value is None:
+            present = next((each for each in snapshot.settings or () if each.name == name), None)
+            if present is not None and present.origin != "environment":
+                place = present.origin + (f":{present.line}" if present.line else "")
+                raise TopoAdvisorError(
+                    f"{name} stands in {place}, and cannot be unset for a trial from outside",
+                    hint="Take the line out, prove NAME=VALUE with what it was, and put it back if that wins.",
+                )
+            if present is None:
+                told.append(f"{name} is not set here, so unsetting it changes nothing.")
+        elif name.startswith("NCCL_") and register.find(name) is None:
+            told.append(f"No NCCL is known that reads {name}.")
+    return told

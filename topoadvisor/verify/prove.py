@@ -1,0 +1,224 @@
+"""Does a setting help on this machine? Baseline and variants interleaved, fresh processes each time, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from topoadvisor.errors import NothingDetermined
+from topoadvisor.verify.difference import Difference, compare
+from topoadvisor.verify.group import Group, Run, Settings
+from topoadvisor.verify.rank_messages import Case, Collective
+
+DEFAULT_ROUNDS: Final = 8
+DEFAULT_SIZES: Final = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
+LIKE: Final[dict[str, tuple[tuple[Collective, ...], tuple[int, ...]]]] = {
+    "ddp": (("all_reduce",), (1 << 20, 25 << 20, 100 << 20, 400 << 20)),
+    "fsdp": (("all_gather", "reduce_scatter"), (8 << 20, 64 << 20, 256 << 20, 1 << 30)),
+    "tp": (("all_reduce",), (16 << 10, 128 << 10, 1 << 20, 8 << 20, 64 << 20)),
+    "moe": (("alltoall",), (256 << 10, 2 << 20, 16 << 20, 128 << 20)),
+}
+"""Collectives and sizes of a kind of job: gradient buckets (25 MiB is PyTorch's default), sharded layers, activations
+of tensor parallelism from decoding to prefill, tokens sent to experts."""
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One variant: a name, and what it changes in the environment."""
+
+    settings: Settings
+    why: str | None = None
+    """Why it is tried, where a rule derived it."""
+
+    @property
+    def name(self) -> str:
+        return " ".join(f"{name}={value or ''}" for name, value in self.settings.items())
+
+
+BASELINE: Final = Arm({})
+
+
+@dataclass
+class Seen:
+    """What the rounds of one arm brought."""
+
+    rates: dict[int, list[float]] = field(default_factory=dict)
+    """Round → busbw by case."""
+    first: Run | None = None
+    """The round whose log was read."""
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One variant against the baseline."""
+
+    arm: Arm
+    differences: list[tuple[Case, Difference]]
+    failure: str | None
+    """Why it broke; its rounds are then not compared."""
+    channels: int | None
+    ways: str | None
+    """Transports that NCCL used, where they are others than the baseline's."""
+    cost: str | None
+    """What it takes that the baseline does not."""
+    unread: list[str]
+    """Variables that NCCL's log does not mention."""
+
+    @property
+    def faster(self) -> list[tuple[Case, Difference]]:
+        return [each for each in self.differences if each[1].verdict == "faster"]
+
+    @property
+    def slower(self) -> list[tuple[Case, Difference]]:
+        return [each for each in self.differences if each[1].verdict == "slower"]
+
+    @property
+    def keep(self) -> bool:
+        """It wins somewhere and hurts nowhere."""
+        return self.failure is None and bool(self.faster) and not self.slower
+
+    @property
+    def gain(self) -> float:
+        """Mean difference over all cases, as a share."""
+        means = [difference.mean or 0.0 for _, difference in self.differences]
+        return sum(means) / len(means) if means else 0.0
+
+
+@dataclass(frozen=True)
+class Proof:
+    """All variants, and which is worth keeping."""
+
+    outcomes: list[Outcome]
+    rounds: int
+    """Complete ones."""
+    baseline: Run
+    channels: int | None
+    ways: str | None
+    interrupted: bool
+    notes: list[str]
+
+    @property
+    def best(self) -> Outcome | None:
+        """The variant that gains most among those to keep."""
+        return max((each for each in self.outcomes if each.keep), key=lambda each: each.gain, default=None)
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing breaks or hurts, 1 a variant does, 130 interrupted."""
+        if self.interrupted:
+            return 130
+        return int(any(each.failure or each.slower for each in self.outcomes))
+
+
+def arms_of(settings: Settings) -> list[Arm]:
+    """Each setting by itself, and all together when there are several."""
+    single = [Arm({name: value}) for name, value in settings.items()]
+    return single if len(single) < 2 else [*single, Arm(dict(settings))]
+
+
+def prove(
+    group: Group, arms: Sequence[Arm], cases: Sequence[Case], rounds: int, *, progress: Progress = lambda *told: None
+) -> Proof:
+    """Run the rounds. A variant that breaks is dropped, Ctrl-C keeps the complete rounds.
+
+    Raises NothingDetermined when NCCL does not run here even as it is.
+    """
+    everyone = [BASELINE, *arms]
+    seen = [Seen() for _ in everyone]
+    notes: list[str] = []
+    interrupted, done = False, 0
+    try:
+        for number in range(rounds):
+            alive = [place for place, each in enumerate(seen) if each.failure is None]
+            # Each arm is first as often as last, so that what warms up or slows down meets all alike.
+            turn = number // 2 % len(alive)
+            order = alive[turn:] + alive[:turn]
+            for place in order if number % 2 == 0 else order[::-1]:
+                progress(done, rounds * len(everyone), everyone[place].name or "as it is")
+                run = group(cases, everyone[place].settings, number == 0)
+                done += 1
+                _note(seen[place], run, number)
+            if seen[0].failure:
+                if number == 0:
+                    raise NothingDetermined(f"NCCL does not run here as it is: {seen[0].failure}")
+                notes.append(f"Broken off in round {number + 1}, because NCCL failed as it is: {seen[0].failure}")
+                break
+            if all(each.failure for each in seen[1:]):
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+        if not seen[0].first:
+            raise
+        notes.append("Interrupted: the rounds that were complete are shown.")
+    base = seen[0].first
+    assert base is not None
+    comparisons = len(cases) * len(arms)
+    outcomes = [_outcome(arm, each, seen[0], cases, comparisons) for arm, each in zip(arms, seen[1:], strict=True)]
+    return Proof(outcomes, len(seen[0].rates), base, channels_of(base), _ways(base), interrupted, notes)
+
+
+def _note(seen: Seen, run: Run, number: int) -> None:
+    wrong = [result for result in run.results if result.wrong]
+    if run.failure:
+        seen.failure = run.failure
+    elif wrong:
+        seen.failure = f"wrong values in {wrong[0].case.collective} of {wrong[0].case.size_bytes} bytes"
+    else:
+        seen.rates[number] = [result.busbw for result in run.results]
+    if number == 0:
+        seen.first = run
+
+
+def _outcome(arm: Arm, seen: Seen, baseline: Seen, cases: Sequence[Case], comparisons: int) -> Outcome:
+    common = sorted(seen.rates.keys() & baseline.rates.keys())
+    differences = [
+        (case, compare([(baseline.rates[k][place], seen.rates[k][place]) for k in common], comparisons=comparisons))
+        for place, case in enumerate(cases)
+    ]
+    first, base = seen.first, baseline.first
+    ways = _ways(first)
+    log = first.log if first else None
+    mentioned = {setting.name for setting in log.settings} if log else set(arm.settings)
+    return Outcome(
+        arm=arm,
+        differences=[] if seen.failure else differences,
+        failure=seen.failure,
+        channels=channels_of(first),
+        ways=ways if ways != _ways(base) else None,
+        cost=_cost(first, base),
+        unread=[name for name, value in arm.settings.items() if value is not None and name not in mentioned],
+    )
+
+
+def channels_of(run: Run | None) -> int | None:
+    """Channels for collectives, by NCCL's log."""
+    communicators = run.log.communicators if run and run.log else []
+    return max((each.channels for each in communicators if each.channels), default=None)
+
+
+def _ways(run: Run | None) -> str | None:
+    if run is None or run.log is None or not run.log.transports:
+        return None
+    return ", ".join(sorted(run.log.transports))
+
+
+def _cost(run: Run | None, baseline: Run | None) -> str | None:
+    """Extra channels take multiprocessors and memory away from everybody else on the GPU."""
+    if run is None or baseline is None:
+        return None
+    told = []
+    channels, before = channels_of(run), channels_of(baseline)
+    if channels and before and channels > before:
+        of = f" of the GPU's {run.began.processors}" if run.began else ""
+        told.append(
+            f"{channels} channels instead of {before}: each takes one{of} multiprocessors while a large collective runs"
+        )
+    if run.used_bytes is not None and baseline.used_bytes is not None:
+        more = round((run.used_bytes - baseline.used_bytes) / (1 << 20))
+        if more > 0:
+            told.append(f"{more} MiB more GPU memory for each communicator")
+    return "; ".join(told) or None

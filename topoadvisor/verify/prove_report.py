@@ -1,0 +1,190 @@
+"""The report of `prove` as text, as JSON, and as trials for a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from topoadvisor.snapshot import Trial, TrialSize
+from topoadvisor.verify.difference import SHARP, Difference
+from topoadvisor.verify.prove import Outcome, Proof
+from topoadvisor.verify.rank_messages import Case
+from topoadvisor.verify.tables import size_text, table
+
+SCHEMA = "topoadvisor.prove/1"
+
+_HEAD = ("collective", "size", "as it is", "with it", "difference", "interval", "result")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the proof was made."""
+
+    gpus: Sequence[int]
+    library: str
+    driver: str | None
+    date: str
+
+
+def to_text(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> str:
+    """A table for each variant, what it costs, and what to keep."""
+    began = proof.baseline.began
+    gpus = ", ".join(f"GPU{index}" for index in where.gpus)
+    lines = [f"Settings against the machine as it is, over {gpus}; busbw in GB/s (10⁹ bytes per second)"]
+    for outcome in proof.outcomes:
+        lines += ["", outcome.arm.name + (f": {outcome.arm.why}" if outcome.arm.why else "")]
+        if outcome.failure:
+            lines.append(f"  It breaks: {outcome.failure}")
+            continue
+        rows = [(_row(case, difference), None) for case, difference in outcome.differences]
+        lines += [f"  {line}" for line in table(_HEAD, rows, words=(0, 6))[1:]]
+        lines += [f"  {line}" for line in _remarks(outcome, proof)]
+    lines += ["", *_recommendation(proof)]
+    lines += [*proof.notes, *notes]
+    if began:
+        lines.append(
+            f"Method: NCCL {began.nccl} ({where.library}), driver {where.driver or 'not read'}, one process per GPU; "
+            f"{proof.rounds} rounds of fresh processes, baseline and variants in turn; Student's interval of the mean "
+            f"ratio, 95 % for all rows together, differences below 1 % ignored; {where.date}."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _row(case: Case, difference: Difference) -> tuple[str, ...]:
+    return (
+        case.collective,
+        size_text(case.size_bytes),
+        _rate(difference.baseline),
+        _rate(difference.variant),
+        _percent(difference.mean),
+        "-" if difference.low is None else f"{_percent(difference.low)} … {_percent(difference.high)}",
+        difference.verdict if difference.verdict != "unknown" else "too few rounds",
+    )
+
+
+def _rate(gbps: float | None) -> str:
+    return "-" if gbps is None else f"{gbps:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:+.1f} %"
+
+
+def _remarks(outcome: Outcome, proof: Proof) -> list[str]:
+    told = []
+    if outcome.ways:
+        told.append(f"NCCL then uses {outcome.ways}, and {proof.ways} as it is.")
+    if outcome.cost:
+        told.append(f"It costs: {outcome.cost}.")
+    if outcome.unread:
+        told.append(f"NCCL's log does not mention {', '.join(outcome.unread)}: it may not have been read.")
+    if any(not each.sharp for _, each in outcome.differences if each.verdict == "no difference"):
+        told.append(
+            f"Where the interval is wider than ±{SHARP:.0%}, a real difference may hide in it; --rounds narrows it."
+        )
+    return told
+
+
+def _recommendation(proof: Proof) -> list[str]:
+    best = proof.best
+    if proof.rounds < 2 or all(
+        each.verdict == "unknown" for outcome in proof.outcomes for _, each in outcome.differences
+    ):
+        return ["Nothing can be said: too few rounds are complete."]
+    if best is None:
+        harm = [outcome for outcome in proof.outcomes if outcome.slower or outcome.failure]
+        if len(harm) == len(proof.outcomes) and len(harm) == 1 and harm[0].slower:
+            return [f"Do not set {harm[0].arm.name}: {_worst(harm[0])}."]
+        return ["Set nothing: no variant is faster anywhere without being slower elsewhere."]
+    lines = [f"Keep {best.arm.name}: {_wins(best)}, slower nowhere."]
+    if best.cost:
+        lines.append(
+            "That is what the collective gains. What a job gains depends on what it computes meanwhile: time its steps."
+        )
+    others = [outcome.arm.name for outcome in proof.outcomes if outcome.keep and outcome is not best]
+    if others:
+        lines.append(f"Also faster, by less: {', '.join(others)}.")
+    return lines
+
+
+def _wins(outcome: Outcome) -> str:
+    return "faster at " + ", ".join(
+        f"{size_text(case.size_bytes)} {case.collective} ({_percent(difference.mean)})"
+        for case, difference in outcome.faster
+    )
+
+
+def _worst(outcome: Outcome) -> str:
+    case, difference = min(outcome.slower, key=lambda each: each[1].mean or 0.0)
+    where = f"{case.collective} of {size_text(case.size_bytes)}"
+    return (
+        f"slower at {len(outcome.slower)} of {len(outcome.differences)} sizes, {_percent(difference.mean)} for {where}"
+    )
+
+
+def trials(proof: Proof, where: Setting) -> list[Trial]:
+    """What is kept in a snapshot: every variant with its evidence."""
+    began = proof.baseline.began
+    return [
+        Trial(
+            settings=dict(outcome.arm.settings),
+            gpus=list(where.gpus),
+            sizes=[_size(case, difference) for case, difference in outcome.differences],
+            rounds=proof.rounds,
+            keep=outcome is proof.best,
+            cost=outcome.cost,
+            failure=outcome.failure,
+            nccl=began.nccl if began else None,
+            driver=where.driver,
+            date=where.date,
+        )
+        for outcome in proof.outcomes
+    ]
+
+
+def _size(case: Case, difference: Difference) -> TrialSize:
+    return TrialSize(
+        collective=case.collective,
+        size_bytes=case.size_bytes,
+        verdict=difference.verdict,
+        baseline_gbps=_rounded(difference.baseline),
+        variant_gbps=_rounded(difference.variant),
+        difference=difference.mean,
+        low=difference.low,
+        high=difference.high,
+    )
+
+
+def _rounded(gbps: float | None) -> float | None:
+    return None if gbps is None else round(gbps, 3)
+
+
+def document(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """The same as a JSON document."""
+    best = proof.best
+    return {
+        "schema": SCHEMA,
+        "date": where.date,
+        "gpus": list(where.gpus),
+        "library": where.library,
+        "nccl": proof.baseline.began.nccl if proof.baseline.began else None,
+        "driver": where.driver,
+        "rounds": proof.rounds,
+        "interrupted": proof.interrupted,
+        "baseline": {"channels": proof.channels, "transports": proof.ways},
+        "variants": [
+            {
+                **msgspec.to_builtins(trial),
+                "why": outcome.arm.why,
+                "channels": outcome.channels,
+                "transports": outcome.ways or proof.ways,
+                "not_mentioned": outcome.unread,
+            }
+            for outcome, trial in zip(proof.outcomes, trials(proof, where), strict=True)
+        ],
+        "keep": None if best is None else dict(best.arm.settings),
+        "notes": [*proof.notes, *notes],
+    }
