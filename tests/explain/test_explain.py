@@ -113,6 +113,12 @@ def test_an_assumed_value_is_in_force(capsys: pytest.CaptureFixture[str]) -> Non
         ("TORCH_FR_BUFFER_SIZE", "since 2.11: 2000"),
         ("OFI_NCCL_TOPO_FILE_WRITE_ENABLE", "1.7 and newer before 1.11"),
         ("NVSHMEM_HCA_LIST", "Without NVSHMEM_ENABLE_NIC_PE_MAPPING=1"),
+        ("RCCL_MSCCL_ENABLE=1", "a name of AMD's RCCL, by its beginning RCCL_; not read by NCCL"),
+        ("HSA_NO_SCRATCH_RECLAIM", "For AMD GPUs only."),
+        ("OMPI_MCA_btl_tcp_if_include", "steers MPI's own traffic"),
+        ("NCCL_TESTS_DEVICE", "read by nccl-tests, not by NCCL"),
+        ("NCCL_TESTS_DEVICES", "Names like it NCCL_TESTS_DEVICE"),
+        ("NCCL_FASTRAK_DUMP_COMM_STATS", "A3 Mega"),
     ],
 )
 def test_words(word: str, piece: str) -> None:
@@ -130,8 +136,15 @@ def test_a_typo_is_answered_with_the_nearest_names(capsys: pytest.CaptureFixture
     assert "Did you mean NCCL_P2P_LEVEL" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word", ["RCCL_\x1b[31m", "HSA_" + "A" * 500, "RCCL_ X"])
+def test_what_is_no_name_belongs_to_nobody(word: str) -> None:
+    with pytest.raises(TopoAdvisorError):
+        lookup.explain(word, RULES, None)
+
+
 def test_every_name_can_be_explained() -> None:
     names = [*register.registry(), *register.neighbours(), *register.inventions(), *glossary.terms()]
+    names += [f"{beginning}SOMETHING" for beginning in register.families()]
     names += [spelling for term in glossary.terms().values() for spelling in term.also]
     for name in names:
         said = _say(name)

@@ -136,6 +136,18 @@ def test_names_that_nobody_reads() -> None:
     assert "NCCL_SOCKET_TIMEOUT" in inventions()
 
 
+def test_families_of_names_leave_nccls_own_alone() -> None:
+    for beginning, family in settings.families().items():
+        assert re.fullmatch(r"[A-Z][A-Z0-9_]*_", beginning)
+        assert family.what.endswith("."), beginning
+        assert family.source.startswith("https://"), beginning
+        assert not [name for name in [*registry(), *inventions()] if name.startswith(beginning)], beginning
+    assert settings.family("NCCL_SHM_DISABLED") is None
+    found = settings.family("NCCL_TESTS_X")
+    assert found is not None
+    assert found.owner == "nccl-tests"
+
+
 def test_old_names_that_are_still_read() -> None:
     assert registry()["NCCL_MIN_NRINGS"].exists_in(None)
     assert registry()["NCCL_MIN_NRINGS"].replacement == "NCCL_MIN_NCHANNELS"

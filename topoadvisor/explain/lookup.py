@@ -1,4 +1,4 @@
-"""Word → what it is: a variable with its state on one machine, a rule, a term, a fact, or a name that nobody reads."""
+"""Word → what it is: a variable with its state on one machine, a rule, a term, a fact, or a name of somebody else's."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.explain import glossary
 from topoadvisor.explain.glossary import Term
 from topoadvisor.nccl import defaults, levels, reading, settings
-from topoadvisor.nccl.settings import Invention, SettingInfo
+from topoadvisor.nccl.settings import Family, Invention, SettingInfo
 from topoadvisor.rules.model import Rule
 from topoadvisor.rules.vocabulary import VOCABULARY
 from topoadvisor.snapshot import Snapshot
 
 SCHEMA: Final = "topoadvisor.explain/1"
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
+_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,79}")
 _NEAREST: Final = 3
 
-Kind = Literal["variable", "invention", "rule", "term", "fact"]
+Kind = Literal["variable", "invention", "rule", "term", "fact", "family"]
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -82,7 +83,7 @@ class LevelWord(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """Everything about one word. Exactly one of the five is there, the one that `kind` names."""
+    """Everything about one word. Exactly one of the six is there, the one that `kind` names."""
 
     word: str
     kind: Kind
@@ -92,6 +93,10 @@ class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     term: Term | None = None
     fact: str | None = None
     """Meaning of a fact."""
+    family: Family | None = None
+    """Whose name it is by how it begins; whether they read it is not known."""
+    near: list[str] = []
+    """Names of that family that the word resembles, best first."""
     asked: Value | None = None
     """The value given with the word, as in `NCCL_P2P_LEVEL=phb`."""
     state: State | None = None
@@ -123,6 +128,9 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
     if (fact := VOCABULARY.get(word)) is not None:
         return Explanation(word=word, kind="fact", fact=fact.meaning, rules=mentions(word, rules))
     close = nearest(word, rules)
+    if _NAME.fullmatch(name) and (family := settings.family(name)) is not None:
+        near = [other for other in close if other.startswith(family.name)]
+        return Explanation(word=word, kind="family", family=family, near=near)
     hint = f"Did you mean {' or '.join(close)}?" if close else "It explains variables, rules, terms and facts."
     raise TopoAdvisorError(f"there is nothing to explain for {word[:80]}", hint=hint)
 

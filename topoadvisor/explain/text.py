@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from topoadvisor.explain.lookup import Explanation, LevelWord, State, Value
-from topoadvisor.nccl.settings import NEWEST, SettingInfo
+from topoadvisor.nccl.settings import NEWEST, Family, SettingInfo
 from topoadvisor.rules import describe
 from topoadvisor.rules.describe import fill, section
 
@@ -50,6 +50,8 @@ def render(explanation: Explanation) -> str:
             return _blocks(_invention(explanation))
         case Explanation(term=term) if term is not None:
             return _blocks(_term(explanation))
+        case Explanation(family=Family() as family):
+            return _blocks(_family(family, explanation))
         case _:
             head = f"{explanation.word}\na fact that rules read"
             return _blocks([head, fill(f"{explanation.fact}."), *_mentions(explanation)])
@@ -197,6 +199,15 @@ def _invention(explanation: Explanation) -> Iterator[str]:
     yield fill(invention.why)
     yield section("Probably meant", (f"  {name}" for name in invention.instead))
     yield from _mentions(explanation)
+
+
+def _family(family: Family, explanation: Explanation) -> Iterator[str]:
+    whose = f"a name of {family.owner}, by its beginning {family.name}; not read by NCCL"
+    yield f"{explanation.word.partition('=')[0]}\n{fill(whose)}"
+    yield fill(family.what)
+    yield fill(f"Whether {family.owner} reads this one is not known here.")
+    yield section("Names like it", (f"  {name}" for name in explanation.near))
+    yield section("Source", [f"  {family.source}"])
 
 
 def _term(explanation: Explanation) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The register of variables: NCCL's own, those of its neighbours, and names that nobody reads.
 
-`settings.yaml`, `neighbours.yaml` and `inventions.yaml` are the sources; `settings.json` is written from them by
-`docs/build.py`, because it loads in a hundredth of the time.
+`settings.yaml`, `neighbours.yaml`, `inventions.yaml` and `families.yaml` are the sources; `settings.json` is written
+from them by `docs/build.py`, because it loads in a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -119,12 +119,23 @@ class Invention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """Only the spelling is wrong: the value means the same under the first of the real names."""
 
 
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names that begin alike and belong to somebody other than NCCL."""
+
+    name: str
+    """How they begin."""
+    owner: str
+    what: str
+    source: str
+
+
 class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that `settings.json` holds."""
 
     nccl: list[SettingInfo]
     neighbours: list[SettingInfo]
     inventions: list[Invention]
+    families: list[Family]
 
 
 @cache
@@ -150,6 +161,18 @@ def inventions() -> dict[str, Invention]:
     return {invention.name: invention for invention in _register().inventions}
 
 
+@cache
+def families() -> dict[str, Family]:
+    """Whose names begin how, by the beginning."""
+    return {family.name: family for family in _register().families}
+
+
+def family(name: str) -> Family | None:
+    """Whose name it is by how it begins, for a name that the register does not hold; None = perhaps NCCL's."""
+    fitting = [beginning for beginning in families() if name.startswith(beginning)]
+    return families()[max(fitting, key=len)] if fitting else None
+
+
 def find(name: str) -> SettingInfo | None:
     """The variable of this name, NCCL's or a neighbour's."""
     return registry().get(name) or neighbours().get(name)
@@ -164,6 +187,7 @@ def compile_register() -> bytes:
         "nccl": (_rows("settings.yaml"), SettingInfo),
         "neighbours": (_rows("neighbours.yaml"), SettingInfo),
         "inventions": (_rows("inventions.yaml"), Invention),
+        "families": (_rows("families.yaml"), Family),
     }
     parts = [
         f'"{key}": [\n' + ",\n".join(msgspec.json.encode(msgspec.convert(row, kind)).decode() for row in rows) + "\n]"
