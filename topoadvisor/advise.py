@@ -63,16 +63,22 @@ def analyse(
     rule_directories: Sequence[Path] = (),
     preview: bool = False,
     baseline: Snapshot | None = None,
+    plan: bool = True,
 ) -> Analysis:
     """Build the topology, gather the facts, ask the rules and plan the rings.
 
     `rule_directories` hold a site's own rules, beside those that ship. `baseline` is an earlier capture: the advice
-    then lists what changed since. Raises TopoAdvisorError for faulty rules and for assumptions that name no fact.
+    then lists what changed since. Without `plan` no rings are planned, which may take a solver.
+
+    Raises TopoAdvisorError for faulty rules and for assumptions that name no fact.
     """
     topology = graph.build(snapshot)
     base = facts.gather(snapshot, topology)
     outcomes = engine.evaluate(load.load(rule_directories), base, preview=preview)
     advice = _advice(snapshot, topology, base, outcomes)
+    if plan:
+        rings = _plan(snapshot, topology, base, advice.settings)
+        advice = msgspec.structs.replace(advice, plan=rings)
     if baseline is not None:
         advice = _since(advice, baseline, snapshot, topology)
     return Analysis(topology, base, advice)
@@ -97,9 +103,11 @@ def _since(advice: Advice, baseline: Snapshot, snapshot: Snapshot, topology: Top
     )
 
 
-def advise(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Advice:
+def advise(
+    snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False, plan: bool = True
+) -> Advice:
     """The advice of `analyse` alone."""
-    return analyse(snapshot, rule_directories=rule_directories, preview=preview).advice
+    return analyse(snapshot, rule_directories=rule_directories, preview=preview, plan=plan).advice
 
 
 def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: list[Outcome]) -> Advice:
@@ -115,7 +123,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         set_nothing=_set_nothing(base, settings, disputed),
         already_right=rights,
         unknown=_unknown(outcomes),
-        plan=_plan(snapshot, topology, base, settings),
+        plan=None,
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
         assumed=[f"{each.fact} = {each.value}" for each in snapshot.assumptions],
         notes=[

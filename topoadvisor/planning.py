@@ -40,7 +40,7 @@ class Machine:
         # How far NCCL uses P2P by itself depends on how many GPUs the job has, and on nothing else about them.
         if size not in self._by_size:
             job = Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=",".join(map(str, range(size))))
-            analysis = analyse(assume.apply(self._snapshot, [job]))
+            analysis = analyse(assume.apply(self._snapshot, [job]), plan=False)
             advised = ways.as_advised(analysis.facts, analysis.advice.settings)
             net = network(analysis.topology, ways.transports(analysis.facts, advised))
             self._by_size[size] = analysis.topology, net

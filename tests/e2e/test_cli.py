@@ -359,6 +359,15 @@ def test_too_little_memory_for_numpy_is_a_sentence(verb: list[str]) -> None:
     assert done.stderr.startswith(b"topoadvisor: there is not enough memory\nhint: ")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
+def test_a_scan_with_little_memory_leaves_the_rings_out() -> None:
+    done = limited("-v 150000", "scan", "fixture:dgx-1v", "--fail-on", "never")
+    assert done.returncode == 0
+    assert b"no rings are planned" in done.stderr
+    assert b"Rings" not in done.stdout
+    assert b"Settings" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("error", "room", "code"),
     [

@@ -17,7 +17,8 @@ from topoadvisor import files, planning
 from topoadvisor.ingest import assume, detect
 from topoadvisor.plan import pricing
 from topoadvisor.plan.channels import equal_speed
-from topoadvisor.plan.optimum import Problem, loads_of, optimum
+from topoadvisor.plan.optimum import optimum
+from topoadvisor.plan.problem import Problem, loads_of
 from topoadvisor.snapshot import Snapshot
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"

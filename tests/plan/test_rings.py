@@ -127,7 +127,10 @@ def test_cube_mesh_uses_all_six_links_of_each_gpu() -> None:
     assert (found.total_gbps, found.bound_gbps, found.optimal) == (150.0, 150.0, True)
     assert found.transport == "NVLink"
     assert found.rings[0].bottleneck.startswith("NVLink GPU")
-    assert found.notes == ["No set of rings over NVLink can pass 150 GB/s: no more can go from GPU0 to the others."]
+    assert found.notes == [
+        "No set of rings over NVLink can pass 150 GB/s: no more can go from GPU0 to the others.",
+        "With hops over PCIe beside NVLink it would be 155 GB/s (`topoadvisor rings`).",
+    ]
 
 
 def test_nvswitch_machine_has_one_ring_in_index_order() -> None:

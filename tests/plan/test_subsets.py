@@ -16,7 +16,8 @@ from topoadvisor.ingest import assume, detect
 from topoadvisor.plan import Model, nearness, symmetry
 from topoadvisor.plan.linear import maximise
 from topoadvisor.plan.link_model import LinkModel
-from topoadvisor.plan.optimum import Problem, optimum
+from topoadvisor.plan.optimum import optimum
+from topoadvisor.plan.problem import Problem
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import graph
 

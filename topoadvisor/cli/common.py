@@ -36,9 +36,14 @@ def has_room(size: int) -> bool:
     return True
 
 
+def room_for_numpy() -> bool:
+    """Whether numpy would fit; where it does not, its linear algebra ends the process, with a code of its own."""
+    return has_room(_NUMPY_ROOM)
+
+
 def need_numpy() -> None:
-    """Raises MemoryError when numpy would not fit: its linear algebra then ends the process, with a code of its own."""
-    if not has_room(_NUMPY_ROOM):
+    """Raises MemoryError when numpy would not fit."""
+    if not room_for_numpy():
         raise MemoryError
 
 

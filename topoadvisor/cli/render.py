@@ -67,7 +67,7 @@ def render(
             hint=f"Write it to a file: -o topology.{wanted}, or into a pipe.",
         )
     snapshot = load_snapshot(sources, assume, assume_file)
-    analysis = advise.analyse(snapshot, rule_directories=rules or ())
+    analysis = advise.analyse(snapshot, rule_directories=rules or (), plan=False)
     data = _rendered(outline.outline(snapshot, analysis.topology, analysis.advice), wanted)
     if output is not None and to_file:
         _write(output, data)

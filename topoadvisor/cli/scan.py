@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Literal
 
 import typer
@@ -16,6 +17,7 @@ from topoadvisor.cli.common import (
     emit_text,
     load_snapshot,
     page_width,
+    room_for_numpy,
     use_color,
 )
 
@@ -67,7 +69,10 @@ def scan(
                 "a bug report, or fixture:NAME (`topoadvisor scan fixture:` lists them)."
             ),
         )
-    analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview, baseline=earlier)
+    room = room_for_numpy()
+    if not room:
+        print("topoadvisor: no rings are planned: there is not enough memory for the solver", file=sys.stderr)
+    analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview, baseline=earlier, plan=room)
     if output_format == "json":
         emit_json(analysis.advice)
     else:

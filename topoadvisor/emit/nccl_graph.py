@@ -18,7 +18,7 @@ from topoadvisor.nccl.graph_xml import Channel, Graph
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.plan import Model, link_model
 from topoadvisor.plan.link_model import LinkModel
-from topoadvisor.plan.optimum import Ring, loads_of
+from topoadvisor.plan.problem import Ring, loads_of
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import nccl_view
 from topoadvisor.topology.nccl_view import View

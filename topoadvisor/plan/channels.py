@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from topoadvisor.plan.linear import maximise
-from topoadvisor.plan.optimum import SAME, Optimum, Problem, Space
+from topoadvisor.plan.optimum import Optimum, Space
 from topoadvisor.plan.pricing import ENUMERATED
+from topoadvisor.plan.problem import SAME, Problem, Ring, loads_of
 
 MOST_CHANNELS: Final = 32
 """`MAXCHANNELS` allows more, but NCCL's search and its graph files stop here (`src/graph/search.cc`)."""
@@ -24,6 +25,8 @@ _PROGRAMS: Final = 60
 """Linear programs that are solved at most in looking for equal parts."""
 _STARTERS: Final = 40
 _AT_ONCE: Final = 60
+_TRIES: Final = 8
+"""Rings that are tried as the next one."""
 
 Vector = npt.NDArray[np.float64]
 Columns = npt.NDArray[np.float64]
@@ -58,18 +61,35 @@ def equal_speed(
         times = _rounded(shares * count)
         found.append((_total(columns, times), count, _counted(orders, times)))
     total, count, rings = max(found, key=lambda each: (each[0] > best.gbps * (1 - SAME), round(each[0], 6), -each[1]))
-    if total < best.gbps * (1 - SAME):
-        search = _Search(space, orders)
-        for wanted in counts:
-            orders_found = search.split(best.gbps, wanted)
-            if orders_found is not None:
-                count, rings = wanted, orders_found
-                break
-        else:
-            rings = search.fastest(count, total / count, best.gbps / count) or rings
+    met = total >= best.gbps * (1 - SAME)
+    fewer_or_any = [wanted for wanted in counts if not met or wanted < count]
+    search = _Search(space, orders, best) if fewer_or_any else None
+    for wanted in fewer_or_any:
+        if search is None or not search.may_fill(wanted):
+            continue
+        if (orders_found := search.split(best.gbps, wanted)) is not None:
+            met, count, rings = True, wanted, orders_found
+            break
+    if not met and search is not None:
+        rings = search.fastest(count, total / count, best.gbps / count) or rings
     written = tuple(order for order in sorted(rings) for _ in range(rings[order]))
     each = min(1 / float(space.columns(np.array(written, dtype=np.int64)).sum(axis=0).max()), best.bound / count)
     return Channels(written, each, optimal=each * count >= best.bound * (1 - SAME))
+
+
+def fewer(problem: Problem, best: Optimum, space: Space) -> tuple[Ring, ...]:
+    """The rings of an optimum, or as good ones that are fewer, where some are found."""
+    if problem.n > ENUMERATED or len(best.rings) < 3:
+        return best.rings
+    orders = np.array([ring.order for ring in best.rings], dtype=np.int64)
+    found = _Search(space, orders, best).peeled(best.gbps)
+    if found is None or len(found) >= len(best.rings):
+        return best.rings
+    scale = best.gbps / sum(ring.gbps for ring in found)
+    loads = loads_of(problem, found)
+    most = max(load / problem.capacity[link] for link, load in loads.items())
+    written = [Ring(ring.order, ring.gbps * min(scale, 1 / most)) for ring in found]
+    return tuple(sorted(written, key=lambda ring: (-round(ring.gbps, 9), ring.order)))
 
 
 def _rounded(shares: Vector) -> npt.NDArray[np.int64]:
@@ -91,7 +111,7 @@ def _counted(orders: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> Cou
 class _Search:
     """Looks for rings of one speed that fill the links, by solving, taking what is whole, and solving again."""
 
-    def __init__(self, space: Space, orders: npt.NDArray[np.int64]) -> None:
+    def __init__(self, space: Space, orders: npt.NDArray[np.int64], best: Optimum) -> None:
         pool = space.every if space.n <= ENUMERATED else np.unique(np.vstack([orders, space.starters()]), axis=0)
         self._orders = pool
         share = space.columns(pool)
@@ -103,6 +123,14 @@ class _Search:
         self._whole = whole
         """Links on which every load is a whole number of units, so that a part of a unit of room is of no use."""
         self._programs = 0
+        priced = np.array([best.prices.get(int(link), 0.0) > 0 for link in space.links], dtype=bool)
+        self._full = best.gbps * smallest[whole & priced]
+        """What the total takes of a link in one ring, for links that every best set fills, loaded in whole units."""
+
+    def may_fill(self, count: int) -> bool:
+        """Whether so many equal rings can fill the links that have a price, as every best set does."""
+        units = count / self._full
+        return bool((np.abs(units - np.round(units)) < SAME * np.maximum(units, 1)).all())
 
     def fastest(self, count: int, above: float, below: float) -> Counter[tuple[int, ...]] | None:
         """`count` rings of the highest speed that was found between these, GB/s each; None when there is none.
@@ -143,9 +171,36 @@ class _Search:
                 count -= times
         return +taken
 
-    def _solve(self, room: Vector) -> dict[int, float]:
+    def peeled(self, gbps: float) -> list[Ring] | None:
+        """Rings that carry the total, the fastest that spoils nothing first; None when that leads nowhere."""
+        room, left, rings = 1 / self._unit, gbps, []
+        tiny = SAME * gbps
+        while left > tiny:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rates = np.where(self._columns > 0, room / self._columns, np.inf).min(axis=1)
+            for ring in np.argsort(-np.round(rates, 6), kind="stable")[:_TRIES]:
+                take = min(float(rates[ring]), left)
+                if take <= tiny:
+                    return None
+                after = np.maximum(room - take * self._columns[ring], 0.0)
+                if left - take <= tiny or self._reached(after) >= left - take - tiny:
+                    break
+            else:
+                return None
+            rings.append(Ring(tuple(self._orders[ring].tolist()), take))
+            room, left = after, left - take
+        return rings
+
+    def _reached(self, room: Vector) -> float:
+        """GB/s that rings can carry in what is left of the links."""
+        open_links = room * self._unit > SAME
+        fitting = np.nonzero((self._columns[:, ~open_links] <= 0).all(axis=1))[0]
+        return sum(self._solve(np.where(open_links, room, 1.0), fitting).values())
+
+    def _solve(self, room: Vector, fitting: npt.NDArray[np.int64] | None = None) -> dict[int, float]:
         """How many of which rings fit, fractions allowed; nothing once too many programs were solved."""
-        fitting = np.nonzero((self._columns <= room + SAME).all(axis=1))[0]
+        if fitting is None:
+            fitting = np.nonzero((self._columns <= room + SAME).all(axis=1))[0]
         if not len(fitting) or self._programs >= _PROGRAMS:
             return {}
         scaled = self._columns[fitting] / np.maximum(room, SAME)

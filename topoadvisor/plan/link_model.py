@@ -12,7 +12,7 @@ from topoadvisor.nccl import rates, system
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Kind, Node
 from topoadvisor.plan.loads import NVSWITCHES, Network
-from topoadvisor.plan.optimum import Load, Problem
+from topoadvisor.plan.problem import Load, Problem
 from topoadvisor.snapshot import Measurement
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_view import View
@@ -44,6 +44,8 @@ class LinkModel:
     notes: tuple[str, ...] = ()
     certain: bool = True
     """Nothing in it was assumed that could make the total lower."""
+    ways: tuple[tuple[str, str], ...] = ()
+    """For each link its ends as node ids of the topology; empty in NCCL's own model."""
     staged: bool = False
     """Some hops go through host memory, as peer-to-peer is not used."""
 
@@ -88,6 +90,7 @@ def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkMod
         unknown=None if net.guessed.isdisjoint(used) else "GPU model or PCIe link not read",
         notes=tuple(notes),
         certain=not unread and all(route.transport != "unread" for route in routes.values()),
+        ways=tuple(used),
         staged=staged,
     )
 

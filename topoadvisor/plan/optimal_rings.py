@@ -10,8 +10,9 @@ import msgspec
 from topoadvisor.plan import Model
 from topoadvisor.plan import channels as equal
 from topoadvisor.plan.link_model import Link, LinkModel, finite
-from topoadvisor.plan.optimum import SAME, Optimum, Ring, Space, loads_of, optimum
+from topoadvisor.plan.optimum import Optimum, Space, optimum
 from topoadvisor.plan.pricing import EXACT
+from topoadvisor.plan.problem import SAME, Ring, loads_of
 
 SCHEMA = "topoadvisor.rings/1"
 
@@ -88,6 +89,8 @@ def solve(model: LinkModel, name: Model, *, channels: int | None = None) -> Docu
     space = Space(problem)
     best = optimum(problem, space)
     split = _split(model, best, space, channels) if best else None
+    if best is not None:
+        best = replace(best, rings=equal.fewer(problem, best, space))
     known = best is not None and model.unknown is None
     if best is None:
         notes.insert(0, _without_ring(model))

@@ -8,7 +8,7 @@ at any bandwidth. It is a linear program with one column a ring; rings are broug
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,13 +17,7 @@ import numpy.typing as npt
 
 from topoadvisor.plan import pricing
 from topoadvisor.plan.linear import maximise
-
-Hop = tuple[int, int]
-Load = tuple[int, float]
-"""A link's number, and GB/s on it for each GB/s of the hop."""
-
-SAME: Final = 1e-6
-"""Relative difference below which two totals are one: the solver's accuracy, and what ties are broken with."""
+from topoadvisor.plan.problem import SAME, Problem, Ring, limit, rate
 
 _STARTERS: Final = 40
 _AT_ONCE: Final = 60
@@ -32,25 +26,6 @@ _ROUNDS: Final = 400
 _WORK: Final = 40_000
 """Above `pricing.EXACT` nodes a round costs about n², and after this much the bound that was found stands."""
 _LEAST_ROUNDS: Final = 8
-
-
-@dataclass(frozen=True)
-class Problem:
-    """n nodes, what a hop loads, and what the links carry."""
-
-    n: int
-    loads: Mapping[Hop, Sequence[Load]]
-    """Hops that are not here do not exist."""
-    capacity: Sequence[float]
-    """GB/s; infinite for links that never limit."""
-
-
-@dataclass(frozen=True)
-class Ring:
-    """One ring and what it carries, GB/s."""
-
-    order: tuple[int, ...]
-    gbps: float
 
 
 @dataclass(frozen=True)
@@ -130,6 +105,8 @@ def optimum(problem: Problem, space: Space | None = None) -> Optimum | None:
     Exact up to `pricing.EXACT` nodes. Above that `bound` may be higher than what rings can reach, and a ring may be
     missed where few hops exist.
     """
+    if (found := _in_index_order(problem)) is not None:
+        return found
     space = space or Space(problem)
     orders = space.starters()
     if not len(orders):
@@ -166,6 +143,15 @@ def optimum(problem: Problem, space: Space | None = None) -> Optimum | None:
         gbps = np.zeros(len(orders))
         gbps[alone] = 1 / columns[alone].max()
     return _written(problem, space, orders, columns, gbps, bound, prices)
+
+
+def _in_index_order(problem: Problem) -> Optimum | None:
+    """The ring in index order where a link proves by itself that nothing carries more."""
+    order = tuple(range(problem.n))
+    reached, most = rate(problem, order), limit(problem)
+    if most.link is None or not 0 < reached < math.inf or reached < most.gbps * (1 - SAME):
+        return None
+    return Optimum((Ring(order, reached),), reached, most.gbps, {most.link: 1 / most.uses})
 
 
 def _without(more: pricing.Orders, orders: pricing.Orders) -> list[list[int]]:
@@ -207,18 +193,3 @@ def _written(
         bound=bound,
         prices=per_gbps,
     )
-
-
-def loads_of(problem: Problem, rings: Sequence[Ring]) -> dict[int, float]:
-    """GB/s on each link."""
-    total: dict[int, float] = {}
-    for ring in rings:
-        for hop in hops_of(ring.order):
-            for link, factor in problem.loads[hop]:
-                total[link] = total.get(link, 0.0) + factor * ring.gbps
-    return total
-
-
-def hops_of(order: Sequence[int]) -> Iterator[Hop]:
-    """The hops of a ring, the last one back to the first node."""
-    return zip(order, [*order[1:], order[0]], strict=True)

@@ -1,35 +1,25 @@
-"""In which order the GPUs should form rings, how fast those are on paper, and what limits them.
+"""The best rings over all GPUs of a machine as a part of its advice, with what limits each and what limits them all.
 
-The model: every link carries its payload bandwidth in each direction, hops that use one link in one direction share it
-evenly, nothing else costs. It holds for one node and for all of its GPUs.
+Rings stay on NVLink where that carries nearly all there is: NCCL does not mix the two either. Where the ring in index
+order already meets a limit that can be seen without solving, nothing is solved, and no solver is loaded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from topoadvisor.advice import Hop, Plan, Ring
+from topoadvisor.plan import link_model, problem
 from topoadvisor.plan.loads import NVSWITCHES, Link, Network, Route, network
-from topoadvisor.plan.search import (
-    EXACT_LIMIT,
-    Bound,
-    Found,
-    Problem,
-    best_ring,
-    hops_of,
-    rate,
-    remaining,
-    ring_set,
-    upper_bound,
-)
+from topoadvisor.plan.problem import SAME, Problem, hops_of, loads_of
 from topoadvisor.topology.model import Topology
 
-LEAST_SHARE = 0.1
-"""A further ring is listed while it carries at least this share of the first."""
-
-_SAME = 1e-6
-"""Relative difference below which a total meets its bound."""
+_NEARLY_ALL: Final = 0.9
+"""Share of the total that NVLink alone has to carry for hops over PCIe to be left out."""
 
 _WORDS = {
     "nvlink": "NVLink",
@@ -39,6 +29,7 @@ _WORDS = {
 }
 
 _AT_A_GPU = {"c2c": "chip-to-chip link", "nvlink": "NVLinks to the CPU"}
+_MOST_NAMED: Final = 4
 
 
 def plan(topology: Topology, transports: Mapping[tuple[str, str], str | None]) -> Plan | None:
@@ -46,32 +37,40 @@ def plan(topology: Topology, transports: Mapping[tuple[str, str], str | None]) -
 
     `transports` says per pair of GPU node ids (either order) what NCCL would use: "P2P", "SHM", "NET", or None when
     that could not be determined.
-
-    The first ring is the fastest single ring; then fewest crossings between sockets, largest sum of hop bandwidth,
-    lowest indexes. The next ones are the best on what is left. Rings stay on NVLink when that costs the first ring
-    nothing. Exact up to 8 GPUs; above that only where the bound proves it, otherwise a note says so.
     """
     if len(topology.gpus) < 2:
         return None
     return _Planner(topology, network(topology, transports)).plan()
 
 
+class _Found:
+    """Rings, and the sentence that says why there are no better ones."""
+
+    def __init__(self, rings: Sequence[problem.Ring], bound: float, why: str) -> None:
+        self.rings, self.bound, self.why = rings, bound, why
+        self.gbps = sum(ring.gbps for ring in rings)
+
+
 class _Planner:
     def __init__(self, topology: Topology, net: Network) -> None:
         self._topology = topology
         self._net = net
-        self._links: list[Link] = sorted(net.capacity)
-        self._capacity = [net.capacity[link] for link in self._links]
+        self._model = link_model.expected(topology, net, [_index(gpu) for gpu in topology.gpus])
 
     def plan(self) -> Plan:
-        problem = self._problem({"nvlink", "p2p", "staged", "unread"})
-        over_nvlink = self._problem({"nvlink"})
-        if 0 < len(over_nvlink.links) < len(problem.links):
-            alone, mixed = best_ring(over_nvlink, self._capacity), best_ring(problem, self._capacity)
-            if alone and mixed and alone.gbps >= mixed.gbps * (1 - _SAME):
-                problem = over_nvlink
-        rings, bound = self._rings(problem)
-        if not rings:
+        everything = self._model.problem()
+        over_nvlink = replace(
+            everything,
+            loads={hop: load for hop, load in everything.loads.items() if self._net.routes[hop].transport == "nvlink"},
+        )
+        found = self._best(everything)
+        if found and 0 < len(over_nvlink.loads) < len(everything.loads):
+            alone = self._best(over_nvlink)
+            if alone and alone.gbps >= _NEARLY_ALL * found.gbps:
+                more = found.gbps > alone.gbps * (1 + 1e-3)
+                total = f"{found.gbps:.4g} GB/s" if more else ""
+                return self._written(over_nvlink, alone, total)
+        if found is None:
             return Plan(
                 rings=[],
                 total_gbps=None,
@@ -80,74 +79,73 @@ class _Planner:
                 transport="none",
                 notes=["No ring: for too many pairs of GPUs it is not known which way their traffic runs."],
             )
-        return self._written(problem, rings, bound)
+        return self._written(everything, found, "")
 
-    def _problem(self, allowed: set[str]) -> Problem:
-        number = {link: position for position, link in enumerate(self._links)}
-        hops = {hop: route for hop, route in self._net.routes.items() if route.transport in allowed}
-        return Problem(
-            n=len(self._topology.gpus),
-            links={hop: tuple(number[link] for link in route.links) for hop, route in hops.items()},
-            crossings={hop: route.crossings for hop, route in hops.items()},
-        )
+    def _best(self, of: Problem) -> _Found | None:
+        first = tuple(range(of.n))
+        reached, limit = problem.rate(of, first), problem.limit(of)
+        if 0 < reached < math.inf and reached >= limit.gbps * (1 - SAME):
+            return _Found([problem.Ring(first, reached)], limit.gbps, self._limit_in_words(limit))
+        if reached == math.inf:
+            return _Found([problem.Ring(first, reached)], math.inf, "")
+        return self._solved(of, limit)
 
-    def _rings(self, problem: Problem) -> tuple[list[Found], Bound | None]:
-        """The ring set; on a large machine index order alone where it meets the bound, as with NVSwitches."""
-        if problem.n > EXACT_LIMIT:
-            order = tuple(range(problem.n))
-            reached, _ = rate(problem, self._capacity, order)
-            if reached > 0:
-                bound = upper_bound(problem, self._capacity, reached=reached)
-                if reached >= bound.gbps * (1 - _SAME):
-                    return [Found(order, reached)], bound
-        return ring_set(problem, self._capacity, least=LEAST_SHARE)
+    def _solved(self, of: Problem, limit: problem.Limit) -> _Found | None:
+        from topoadvisor.plan import channels
+        from topoadvisor.plan.optimum import Space, optimum
 
-    def _written(self, problem: Problem, rings: Sequence[Found], bound: Bound | None) -> Plan:
+        space = Space(of)
+        best = optimum(of, space)
+        if best is None:
+            return None
+        rings = channels.fewer(of, best, space)
+        seen = limit.gbps <= best.bound * (1 + SAME)
+        return _Found(rings, best.bound, self._limit_in_words(limit) if seen else self._prices_in_words(best.prices))
+
+    def _written(self, of: Problem, found: _Found, with_pcie: str) -> Plan:
         notes: list[str] = []
-        used = [self._net.routes[hop] for ring in rings for hop in hops_of(ring.order)]
-        links = {self._links[link] for links in problem.links.values() for link in links}
-        numbers = bound is not None and links.isdisjoint(self._net.guessed)
-        total = sum(ring.gbps for ring in rings) if numbers else None
+        used = [self._net.routes[hop] for ring in found.rings for hop in hops_of(ring.order)]
+        links = {link for hop in of.loads for link in self._net.routes[hop].links}
+        limited = math.isfinite(found.bound)
+        numbers = limited and links.isdisjoint(self._net.guessed)
         loaded = {link for route in used for link in route.links}
-        unread = loaded & self._net.unread
-        meets = bound is not None and total is not None and total >= bound.gbps * (1 - _SAME)
+        meets = numbers and found.gbps >= found.bound * (1 - SAME)
         if not numbers:
             notes.append(
                 "The bandwidth of the links is unknown (GPU model or PCIe link not read): "
                 "the order rests on the kinds of links alone."
             )
-        elif bound:
-            notes.append(self._bound_in_words(bound, used))
-        if numbers:
+        else:
+            over = " over NVLink" if all(route.transport == "nvlink" for route in used) else ""
+            notes.append(f"No set of rings{over} can pass {found.bound:.4g} GB/s: {found.why}.")
             notes += self._unknowns_in_words(loaded)
-        if len(self._topology.gpus) > EXACT_LIMIT and not meets:
-            notes.append(f"Not proven best: above {EXACT_LIMIT} GPUs the order is searched, not enumerated.")
+            if not meets:
+                notes.append("Not proven best: these rings do not reach that.")
+            if with_pcie:
+                notes.append(f"With hops over PCIe beside NVLink it would be {with_pcie} (`topoadvisor rings`).")
         if any(route.transport == "staged" for route in used):
             notes.append("Staged hops also pass through host memory, whose own speed is not in this model.")
         return Plan(
-            rings=self._rings_in_words(problem, rings, numbers),
-            total_gbps=_rounded(total),
-            bound_gbps=_rounded(bound.gbps) if bound and numbers else None,
-            optimal=meets and not unread and all(route.transport != "unread" for route in used),
+            rings=[self._ring(of, found, ring, numbers) for ring in found.rings],
+            total_gbps=_rounded(found.gbps) if numbers else None,
+            bound_gbps=_rounded(found.bound) if numbers else None,
+            optimal=meets and not loaded & self._net.unread and all(route.transport != "unread" for route in used),
             transport=_transport_in_words(used),
             notes=notes,
         )
 
-    def _rings_in_words(self, problem: Problem, rings: Sequence[Found], numbers: bool) -> list[Ring]:
-        written = []
-        for position, ring in enumerate(rings):
-            _, limiting = rate(problem, remaining(problem, self._capacity, rings[:position]), ring.order)
-            hops = hops_of(ring.order)
-            sharing = sum(limiting in problem.links[hop] for hop in hops)
-            written.append(
-                Ring(
-                    order=[self._index(node) for node in ring.order],
-                    gbps=_rounded(ring.gbps) if numbers else None,
-                    bottleneck=self._link_in_words(self._links[limiting], sharing),
-                    hops=[self._hop(a, b, numbers) for a, b in hops],
-                )
-            )
-        return written
+    def _ring(self, of: Problem, found: _Found, ring: problem.Ring, numbers: bool) -> Ring:
+        total = loads_of(of, found.rings)
+        mine = loads_of(of, [problem.Ring(ring.order, 1.0)])
+        # The fullest link; of those that are as full, the one that this ring uses most, the first in the model.
+        fullest = max(mine, key=lambda link: (round(total[link] / of.capacity[link], 6), mine[link], -link))
+        sharing = sum(any(link == fullest for link, _ in of.loads[hop]) for hop in hops_of(ring.order))
+        return Ring(
+            order=[self._model.gpus[node] for node in ring.order],
+            gbps=_rounded(ring.gbps) if numbers else None,
+            bottleneck=self._link_in_words(self._model.ways[fullest], sharing),
+            hops=[self._hop(a, b, numbers) for a, b in hops_of(ring.order)],
+        )
 
     def _hop(self, a: int, b: int, numbers: bool) -> Hop:
         route = self._net.routes[a, b]
@@ -160,10 +158,6 @@ class _Planner:
             gbps=_rounded(alone) if numbers and not math.isinf(alone) else None,
             path=list(route.path),
         )
-
-    def _index(self, node: int) -> int:
-        gpu = self._topology.gpus[node]
-        return int(gpu.rpartition(":")[2])
 
     def _label(self, node: str) -> str:
         return str(self._topology.graph.nodes[node].get("label") or node)
@@ -182,14 +176,26 @@ class _Planner:
             return f"{self._label(gpus[0])}'s {width}{_AT_A_GPU.get(str(edge.get('kind')), 'PCIe link')}{shared}"
         return f"the link {self._label(a)} → {self._label(b)}{shared}"
 
-    def _bound_in_words(self, bound: Bound, used: Sequence[Route]) -> str:
-        over = " over NVLink" if all(route.transport == "nvlink" for route in used) else ""
-        value = f"{bound.gbps:.4g} GB/s"
-        if bound.link is not None:
-            link = self._link_in_words(self._links[bound.link], 1)
-            return f"No set of rings{over} can pass {value}: every ring uses {link} {bound.uses} times."
-        names = ", ".join(self._label(self._topology.gpus[node]) for node in bound.group)
-        return f"No set of rings{over} can pass {value}: no more can go from {names} to the others."
+    def _limit_in_words(self, limit: problem.Limit) -> str:
+        if limit.node is not None and (limit.link is None or limit.uses <= 1):
+            name = self._label(self._topology.gpus[limit.node])
+            return (
+                f"no more can go to {name} from the others"
+                if limit.enters
+                else (f"no more can go from {name} to the others")
+            )
+        assert limit.link is not None
+        return f"every ring uses {self._link_in_words(self._model.ways[limit.link], 1)} {_times(limit.uses)}"
+
+    def _prices_in_words(self, prices: Mapping[int, float]) -> str:
+        """The certificate: Σ price · capacity is the bound, and every ring pays at least 1 for each GB/s."""
+        paid = [link for link in prices if prices[link] * self._model.links[link].gbps > 0]
+        counted = Counter(self._link_in_words(self._model.ways[link], 1) for link in sorted(paid))
+        names = [name if count == 1 else f"{name}, out or in," for name, count in counted.items()]
+        each = {round(prices[link], 6) for link in paid}
+        if len(each) == 1 and len(names) <= _MOST_NAMED:
+            return f"every ring uses {_listed(names)} {_times(1 / each.pop())}{' in all' if len(names) > 1 else ''}"
+        return f"{len(paid)} links are full together (`topoadvisor rings` names them with their prices)"
 
     def _unknowns_in_words(self, loaded: set[Link]) -> list[str]:
         reasons = dict.fromkeys(loaded & self._net.unread, "not counted")
@@ -204,9 +210,22 @@ class _Planner:
         ]
 
 
+def _index(gpu: str) -> int:
+    return int(gpu.rpartition(":")[2])
+
+
+def _times(count: float) -> str:
+    return "once" if abs(count - 1) < SAME else f"{count:.4g} times"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = dict.fromkeys(names)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _transport_in_words(routes: Sequence[Route]) -> str:
     return " and ".join(words for transport, words in _WORDS.items() if any(r.transport == transport for r in routes))
 
 
-def _rounded(gbps: float | None) -> float | None:
-    return None if gbps is None else round(gbps, 3)
+def _rounded(gbps: float) -> float:
+    return round(gbps, 3)

@@ -8,18 +8,17 @@ symmetry makes possible on large machines; otherwise a note says so.
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import msgspec
-import numpy as np
 
 from topoadvisor.plan import Model, optimal_rings, symmetry
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.plan.nearness import Nearness
-from topoadvisor.plan.optimum import Optimum, Problem, loads_of, optimum
+from topoadvisor.plan.optimum import Optimum, optimum
+from topoadvisor.plan.problem import Problem, limit, loads_of
 
 SCHEMA = "topoadvisor.pick/1"
 
@@ -211,15 +210,15 @@ class _Chooser:
     def _fastest(self, sets: Sequence[Set]) -> float:
         """The bandwidth of the fastest of the sets; those that a quick limit rules out are not solved."""
         top = 0.0
-        for limit, each in sorted(((self._limit(each), each) for each in sets), key=lambda pair: -pair[0]):
-            if limit < top:
+        for most, each in sorted(((self._limit(each), each) for each in sets), key=lambda pair: -pair[0]):
+            if most < top:
                 break
             top = max(top, self.value(each))
         return top
 
     def _bounded(self, gpus: Set, top: float) -> float:
-        limit = self._limit(gpus)
-        return limit if limit < top else self.value(gpus)
+        most = self._limit(gpus)
+        return most if most < top else self.value(gpus)
 
     def _limit(self, gpus: Set) -> float:
         """What the rings of a set cannot pass, without solving it."""
@@ -229,7 +228,7 @@ class _Chooser:
         if key in self._values:
             return self._values[key]
         if gpus not in self._limits:
-            self._limits[gpus] = _limit(self._model(gpus).problem()) * (1 + 1e-4)
+            self._limits[gpus] = limit(self._model(gpus).problem()).gbps * (1 + 1e-4)
         return self._limits[gpus]
 
     def _model(self, gpus: Set) -> LinkModel:
@@ -357,21 +356,3 @@ def _percent(mine: float, top: float) -> float:
 
 def _single(block: symmetry.Block) -> bool:
     return all(not each.blocks for each in block.blocks)
-
-
-def _limit(problem: Problem) -> float:
-    """What no set of rings can pass: each ring has one hop out of and one into each GPU, and every hop loads links."""
-    n, links = problem.n, len(problem.capacity)
-    share = np.full((n, n, links), np.inf)
-    for (a, b), loads in problem.loads.items():
-        share[a, b] = 0.0
-        for link, factor in loads:
-            if math.isfinite(problem.capacity[link]):
-                share[a, b, link] += factor / problem.capacity[link]
-    least = max(float(share.min(axis=axis).sum(axis=0).max(initial=0.0)) for axis in (0, 1))
-    if not math.isfinite(least):
-        return 0.0
-    with np.errstate(divide="ignore"):
-        alone = 1 / share.max(axis=2, initial=0.0)
-    away = min(float(alone.sum(axis=axis).min()) for axis in (0, 1))
-    return min(away, 1 / least if least else math.inf)

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from topoadvisor.plan.optimum import Problem
+from topoadvisor.plan.problem import Problem
 
 
 @dataclass(frozen=True)
