@@ -167,6 +167,8 @@ class Advice(Struct, frozen=True, kw_only=True):
     plan: Plan | None
     sources: list[SourceLine]
     assumed: list[str] = []
+    measured: list[str] = []
+    """What `verify` and `prove` measured on this machine, one line per kind of link, collective and trial."""
     notes: list[str] = []
     other_machine: str | None = None
     """One sentence when the baseline is visibly of another machine."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from topoadvisor import ways
+from topoadvisor import measured, ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -115,7 +115,10 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
     disputed = {conflict.variable for conflict in conflicts}
     wanted = [claim for claim in engine.claims(outcomes) if claim.variable not in disputed]
     settings, right = _settings(wanted, snapshot, base)
-    rights = [*right, *_rights(outcomes)]
+    taken = {claim.variable for claim in wanted} | disputed
+    proven, in_force, remarks = measured.proven(snapshot, version=_value(base, "nccl.version"), taken=taken)
+    settings = sorted([*settings, *proven], key=lambda setting: setting.name)
+    rights = [*right, *in_force, *_rights(outcomes)]
     return Advice(
         node=_summary(snapshot, topology, base),
         findings=_findings(outcomes, base),
@@ -126,6 +129,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         plan=None,
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
         assumed=[f"{each.fact} = {each.value}" for each in snapshot.assumptions],
+        measured=measured.lines(snapshot, topology),
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
             *(
@@ -133,6 +137,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
                 for each in topology.disagreements
             ),
             *topology.notes,
+            *remarks,
             *([_NO_SETTINGS] if snapshot.settings is None else []),
         ],
     )

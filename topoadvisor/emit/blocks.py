@@ -9,6 +9,7 @@ from typing import Final
 
 from topoadvisor.emit.selection import Selection, version_words
 from topoadvisor.errors import InputError
+from topoadvisor.measured import TRIAL
 from topoadvisor.nccl.conf import MANAGED_BEGIN, MANAGED_END
 
 BEGIN: Final = f"{MANAGED_BEGIN}: `topoadvisor emit` rewrites these lines >>>"
@@ -87,7 +88,12 @@ def body(selection: Selection, assignments: dict[str, str]) -> Iterator[str]:
 
     `assignments` holds the line to write for each chosen name.
     """
-    if selection.chosen or selection.left_out or selection.unset:
+    named = [
+        *(setting for chosen in selection.chosen for setting in chosen.settings),
+        *(left_out.setting for left_out in selection.left_out),
+        *selection.unset,
+    ]
+    if any(setting.rule != TRIAL for setting in named):
         yield from comment("`topoadvisor rules explain ID` says more about each id in brackets.")
     for chosen in selection.chosen:
         yield "#"

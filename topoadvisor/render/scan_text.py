@@ -44,6 +44,10 @@ def render(advice: Advice, matrix: Matrix, *, width: int = 100, color: bool = Fa
         page.heading("Already right")
         for right in advice.already_right:
             page.paragraph(right.text, first="  ✓ ", rest="    ")
+    if advice.measured:
+        page.heading("Measured")
+        for line in advice.measured:
+            page.paragraph(line, first="  ", rest="      ")
     if advice.plan is not None:
         _plan(advice.plan, page)
     if advice.unknown:

@@ -99,7 +99,8 @@ def _graph(given: Collection[str], graph_file: str | None) -> Iterator[Arm | str
     elif graph_file is None:
         yield "A graph file: not tried, because no rings beat NCCL's own in its own model."
     else:
-        yield Arm({"NCCL_GRAPH_FILE": graph_file}, "these rings carry more than NCCL's own in its own model")
+        why = "these rings carry more than NCCL's own in its own model"
+        yield Arm({"NCCL_GRAPH_FILE": graph_file}, why, "topoadvisor emit nccl-graph -o FILE")
 
 
 def _ends(pair: Subject) -> set[int]:

@@ -32,6 +32,8 @@ class Arm:
     settings: Settings
     why: str | None = None
     """Why it is tried, where a rule derived it."""
+    write_with: str | None = None
+    """The command that writes a file that the variant needs, which is gone after the trial."""
 
     @property
     def name(self) -> str:

@@ -100,6 +100,12 @@ def _recommendation(proof: Proof) -> list[str]:
             return [f"Do not set {harm[0].arm.name}: {_worst(harm[0])}."]
         return ["Set nothing: no variant is faster anywhere without being slower elsewhere."]
     lines = [f"Keep {best.arm.name}: {_wins(best)}, slower nowhere."]
+    if best.arm.write_with:
+        lines.append(f"The file of the trial is gone; `{best.arm.write_with}` writes it.")
+    else:
+        lines.append(
+            "After --save FILE, `topoadvisor emit nccl-conf FILE --include tuning` writes it with its evidence."
+        )
     if best.cost:
         lines.append(
             "That is what the collective gains. What a job gains depends on what it computes meanwhile: time its steps."
@@ -134,7 +140,7 @@ def trials(proof: Proof, where: Setting) -> list[Trial]:
             gpus=list(where.gpus),
             sizes=[_size(case, difference) for case, difference in outcome.differences],
             rounds=proof.rounds,
-            keep=outcome is proof.best,
+            keep=outcome is proof.best and outcome.arm.write_with is None,
             cost=outcome.cost,
             failure=outcome.failure,
             nccl=began.nccl if began else None,

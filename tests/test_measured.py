@@ -1,0 +1,137 @@
+"""What measurements and trials of a snapshot turn into: lines on the screen, and tuning that won."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+
+from topoadvisor import advise, measured
+from topoadvisor.emit import selection
+from topoadvisor.ingest import detect
+from topoadvisor.snapshot import Measurement, Setting, Snapshot, Trial, TrialSize
+from topoadvisor.topology import graph
+
+WON = [
+    TrialSize(collective="all_reduce", size_bytes=1 << 20, verdict="no difference", difference=0.02),
+    TrialSize(collective="all_reduce", size_bytes=1 << 28, verdict="faster", difference=0.05, low=0.04, high=0.06),
+    TrialSize(collective="all_reduce", size_bytes=1 << 30, verdict="faster", difference=0.045, low=0.04, high=0.05),
+]
+
+
+def trial(**more: Any) -> Trial:
+    fields: dict[str, Any] = {
+        "settings": {"NCCL_MIN_CTAS": "32"},
+        "gpus": [0, 1],
+        "sizes": WON,
+        "rounds": 8,
+        "keep": True,
+        "cost": "32 channels instead of 24",
+        "nccl": "2.28.9",
+        "date": "2026-11-30T12:00:00+00:00",
+    }
+    return Trial(**{**fields, **more})
+
+
+def machine(*trials: Trial, **more: Any) -> Snapshot:
+    snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+    return msgspec.structs.replace(snapshot, trials=list(trials), **more)
+
+
+def test_a_setting_that_won_is_advised_as_tuning_with_its_evidence() -> None:
+    advice = advise.advise(machine(trial()))
+    setting = next(each for each in advice.settings if each.name == "NCCL_MIN_CTAS")
+    assert (setting.action, setting.value, setting.setting_class, setting.rule) == ("set", "32", "tuning", "trial")
+    assert setting.reason == (
+        "measured on this machine: all_reduce faster at 2 sizes (+4.5 to +5.0 %), slower at none, 8 rounds, 2026-11-30"
+    )
+    assert setting.nccl == "==2.28.9"
+    assert setting.cost == "32 channels instead of 24"
+    assert advice.set_nothing is None
+
+
+def test_it_is_written_only_when_tuning_is_asked_for() -> None:
+    advice = advise.advise(machine(trial()))
+    assert selection.select(advice, frozenset(), "2.28.9").chosen == ()
+    chosen = selection.select(advice, frozenset({"tuning"}), "2.28.9").chosen
+    assert [(each.name, each.value) for each in chosen] == [("NCCL_MIN_CTAS", "32")]
+    assert selection.select(advice, frozenset({"tuning"}), "2.30.7").chosen == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"nccl": "2.20.5"}, "won a trial with NCCL 2.20.5"),
+        ({"driver": "550.54.15"}, "won a trial with driver 550.54.15"),
+    ],
+)
+def test_a_trial_of_another_nccl_or_driver_does_not_count(other: dict[str, str], words: str) -> None:
+    advice = advise.advise(machine(trial(**other)))
+    assert not any(each.name == "NCCL_MIN_CTAS" for each in advice.settings)
+    assert any(words in note and "prove it again" in note for note in advice.notes)
+
+
+def test_what_did_not_win_is_not_advised() -> None:
+    lost = trial(keep=False)
+    assert not any(each.name == "NCCL_MIN_CTAS" for each in advise.advise(machine(lost)).settings)
+
+
+def test_only_the_latest_winner_is_advised_because_they_were_not_tried_together() -> None:
+    later = trial(settings={"NCCL_ALGO": "Ring"}, date="2026-12-01T12:00:00+00:00")
+    advice = advise.advise(machine(trial(), later))
+    assert [each.name for each in advice.settings if each.rule == "trial"] == ["NCCL_ALGO"]
+    assert any("NCCL_MIN_CTAS=32 won a trial too" in note for note in advice.notes)
+
+
+def test_a_winner_that_is_set_already_is_right_and_what_it_unset_is_unset() -> None:
+    present = [Setting(name="NCCL_MIN_CTAS", value="32", origin="environment")]
+    advice = advise.advise(machine(trial(), settings=present))
+    assert any(
+        "NCCL_MIN_CTAS=32, which won a trial here, is set already." in right.text for right in advice.already_right
+    )
+    gone = advise.advise(machine(trial(settings={"NCCL_MIN_CTAS": None}), settings=present))
+    unset = next(each for each in gone.settings if each.name == "NCCL_MIN_CTAS")
+    assert (unset.action, unset.where) == ("unset", "environment")
+
+
+def test_a_trial_does_not_overrule_a_rule() -> None:
+    settings, right, notes = measured.proven(machine(trial()), version="2.28.9", taken={"NCCL_MIN_CTAS"})
+    assert (settings, right) == ([], [])
+    assert notes == ["NCCL_MIN_CTAS=32 won a trial, but rules decide about the variable."]
+
+
+def test_lines_for_the_screen() -> None:
+    runs = [
+        Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=395.8, date="2026-11-30T12:00:00+00:00"),
+        Measurement(kind="peer-copy", subject="gpu:1>gpu:0", gbps=396.4),
+        Measurement(kind="peer-copy-both", subject="gpu:0<>gpu:1", gbps=783.0),
+        Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=39.0),
+        Measurement(kind="peer-latency", subject="gpu:0>gpu:1", latency_us=2.34),
+        Measurement(kind="kernel-copy", subject="gpu:0>gpu:1", gbps=370.0),
+        Measurement(kind="host-copy", subject="host>gpu:0", gbps=55.2),
+        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=300.0, size_bytes=1 << 28),
+        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=326.1, size_bytes=1 << 30),
+    ]
+    snapshot = machine(trial(), trial(settings={"NCCL_BUFFSIZE": "8"}, failure="SIGFPE", keep=False), measurements=runs)
+    assert measured.lines(snapshot, graph.build(snapshot)) == [
+        "NV18 between GPUs: 395.8 to 396.4 GB/s one way, 783.0 GB/s both ways at once, 39.0 GB/s with P2P off, "
+        "2.3 µs for a small copy (2026-11-30)",
+        "GPU to host memory: 55.2 GB/s one way",
+        "all_reduce over 2 GPUs: 326.1 GB/s bus bandwidth at 1 GiB",
+        "NCCL_MIN_CTAS=32: faster at 2 sizes (+4.5 to +5.0 %) in a trial of 8 rounds (2026-11-30)",
+        "NCCL_BUFFSIZE=8: broke in a trial (2026-11-30)",
+    ]
+
+
+def test_failures_are_not_hidden() -> None:
+    runs = [
+        Measurement(kind="peer-copy", subject="gpu:0>gpu:1", outcome="timeout"),
+        Measurement(kind="peer-copy", subject="gpu:1>gpu:0", gbps=396.0),
+    ]
+    snapshot = machine(measurements=runs)
+    assert measured.lines(snapshot, graph.build(snapshot)) == [
+        "NV18 between GPUs: 396.0 GB/s one way, 1 measurement failed (timeout)"
+    ]
+    assert measured.lines(machine(measurements=[]), graph.build(machine())) == []

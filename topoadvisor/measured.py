@@ -1,0 +1,169 @@
+"""What a snapshot's measurements and trials say: lines for the screen, and the settings that won a trial. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from topoadvisor.advice import AdvisedSetting, AlreadyRight
+from topoadvisor.snapshot import Measurement, Snapshot, Trial, TrialSize
+from topoadvisor.topology.model import Topology
+
+TRIAL = "trial"
+"""Stands where a setting names its rule: it comes from `topoadvisor prove`."""
+
+
+def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
+    """One line per kind of link and per collective that was measured, and one per trial."""
+    return [*_pairs(snapshot, topology), *_hosts(snapshot), *_collectives(snapshot), *map(_trial, snapshot.trials)]
+
+
+def _pairs(snapshot: Snapshot, topology: Topology) -> Iterator[str]:
+    by_class: dict[str, list[Measurement]] = {}
+    for each in snapshot.measurements:
+        ends = each.subject.replace("<>", ">").split(">")
+        if len(ends) == 2 and all(end.startswith("gpu:") for end in ends) and each.kind.startswith(("peer", "staged")):
+            pair = topology.find(*ends)
+            by_class.setdefault((pair.link_class if pair else None) or "?", []).append(each)
+    for link_class, found in sorted(by_class.items()):
+        told = [
+            _range(found, "peer-copy", "one way"),
+            _range(found, "peer-copy-both", "both ways at once"),
+            _range(found, "staged-copy", "with P2P off"),
+            _latency(found),
+        ]
+        broken = [each for each in found if each.outcome not in ("ok", "skipped")]
+        if broken:
+            what = "1 measurement" if len(broken) == 1 else f"{len(broken)} measurements"
+            told.append(f"{what} failed ({broken[0].outcome})")
+        if any(told):
+            yield f"{link_class} between GPUs: {', '.join(filter(None, told))}{_when(found)}"
+
+
+def _hosts(snapshot: Snapshot) -> Iterator[str]:
+    found = [each for each in snapshot.measurements if each.kind in ("host-copy", "host-copy-both")]
+    told = [_range(found, "host-copy", "one way"), _range(found, "host-copy-both", "both ways at once")]
+    if any(told):
+        yield f"GPU to host memory: {', '.join(filter(None, told))}{_when(found)}"
+
+
+def _collectives(snapshot: Snapshot) -> Iterator[str]:
+    best: dict[tuple[str, str], Measurement] = {}
+    for each in snapshot.measurements:
+        if each.kind in ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv") and each.gbps:
+            known = best.get((each.kind, each.subject))
+            if known is None or (known.gbps or 0) < each.gbps:
+                best[each.kind, each.subject] = each
+    for (kind, subject), each in sorted(best.items()):
+        size = f" at {_size(each.size_bytes)}" if each.size_bytes else ""
+        yield f"{kind} over {subject.count(',') + 1} GPUs: {each.gbps:.1f} GB/s bus bandwidth{size}{_when([each])}"
+
+
+def _size(size_bytes: int) -> str:
+    gib = size_bytes / (1 << 30)
+    return f"{gib:g} GiB" if gib >= 1 else f"{size_bytes / (1 << 20):g} MiB"
+
+
+def _range(found: Sequence[Measurement], kind: str, words: str) -> str:
+    rates = [each.gbps for each in found if each.kind == kind and each.outcome == "ok" and each.gbps is not None]
+    if not rates:
+        return ""
+    low, high = min(rates), max(rates)
+    return f"{low:.1f} GB/s {words}" if high - low < 0.1 else f"{low:.1f} to {high:.1f} GB/s {words}"
+
+
+def _latency(found: Sequence[Measurement]) -> str:
+    times = [each.latency_us for each in found if each.latency_us is not None and each.outcome == "ok"]
+    return f"{max(times):.1f} µs for a small copy" if times else ""
+
+
+def _when(found: Sequence[Measurement]) -> str:
+    dates = sorted({each.date[:10] for each in found if each.date})
+    return f" ({dates[-1]})" if dates else ""
+
+
+def _trial(trial: Trial) -> str:
+    words = " ".join(f"{name}={value or ''}" for name, value in trial.settings.items())
+    date = f" ({trial.date[:10]})" if trial.date else ""
+    if trial.failure:
+        return f"{words}: broke in a trial{date}"
+    faster, slower = _at(trial, "faster"), _at(trial, "slower")
+    told = [f"faster at {_spread(faster)}" if faster else "", f"slower at {_spread(slower)}" if slower else ""]
+    return f"{words}: {'; '.join(filter(None, told)) or 'no difference'} in a trial of {trial.rounds} rounds{date}"
+
+
+def _at(trial: Trial, verdict: str) -> list[TrialSize]:
+    return [size for size in trial.sizes if size.verdict == verdict]
+
+
+def _spread(sizes: Sequence[TrialSize]) -> str:
+    shares = [100 * (each.difference or 0) for each in sizes]
+    low, high = min(shares), max(shares)
+    by = f"{low:+.1f} %" if high - low < 0.05 else f"{low:+.1f} to {high:+.1f} %"
+    return f"{len(sizes)} size{'s' * (len(sizes) != 1)} ({by})"
+
+
+def proven(
+    snapshot: Snapshot, *, version: str | None, taken: Collection[str]
+) -> tuple[list[AdvisedSetting], list[AlreadyRight], list[str]]:
+    """Settings of the latest trial that won, what of it is in force already, and notes on trials that do not count.
+
+    `taken` are variables that rules decide: a trial does not overrule them. A trial counts for the NCCL and driver that
+    it was made with.
+    """
+    won = sorted((trial for trial in snapshot.trials if trial.keep), key=lambda trial: trial.date or "", reverse=True)
+    settings: list[AdvisedSetting] = []
+    right: list[AlreadyRight] = []
+    notes: list[str] = []
+    for trial in won:
+        words = " ".join(f"{name}={value or ''}" for name, value in trial.settings.items())
+        other = _made_elsewhere(trial, snapshot, version)
+        if other:
+            notes.append(f"{words} won a trial with {other}: prove it again.")
+        elif settings or right:
+            notes.append(f"{words} won a trial too; together with what is advised it was not tried.")
+        elif not set(trial.settings).isdisjoint(taken):
+            notes.append(f"{words} won a trial, but rules decide about the variable.")
+        else:
+            for name, value in trial.settings.items():
+                _advise(trial, name, value, snapshot, settings, right)
+    return settings, right, notes
+
+
+def _made_elsewhere(trial: Trial, snapshot: Snapshot, version: str | None) -> str | None:
+    if trial.nccl and version and trial.nccl != version:
+        return f"NCCL {trial.nccl}, and this is {version}"
+    driver = snapshot.driver.version
+    return (
+        f"driver {trial.driver}, and this is {driver}" if trial.driver and driver and trial.driver != driver else None
+    )
+
+
+def _advise(
+    trial: Trial,
+    name: str,
+    value: str | None,
+    snapshot: Snapshot,
+    settings: list[AdvisedSetting],
+    right: list[AlreadyRight],
+) -> None:
+    present = next((each for each in snapshot.settings or () if each.name == name), None)
+    if value is not None and present is not None and present.value == value:
+        right.append(AlreadyRight(text=f"{name}={value}, which won a trial here, is set already.", rule=TRIAL))
+        return
+    collectives = ", ".join(dict.fromkeys(size.collective for size in trial.sizes))
+    settings.append(
+        AdvisedSetting(
+            name=name,
+            action="set" if value is not None else "unset",
+            setting_class="tuning",
+            rule=TRIAL,
+            reason=(
+                f"measured on this machine: {collectives} faster at {_spread(_at(trial, 'faster'))}, slower at none, "
+                f"{trial.rounds} rounds, {(trial.date or 'no date')[:10]}"
+            ),
+            value=value,
+            nccl=f"=={trial.nccl}" if trial.nccl else None,
+            cost=trial.cost,
+            where=present.origin if value is None and present is not None else None,
+        )
+    )
