@@ -20,6 +20,7 @@ from topoadvisor.explain.lookup import Explanation
 from topoadvisor.joblog.document import CODES, Log
 from topoadvisor.lint.document import Report
 from topoadvisor.nccl import settings
+from topoadvisor.predict.document import Prediction
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
@@ -27,9 +28,9 @@ from topoadvisor.snapshot import Snapshot
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
-VERBS = ("scan", "matrix", "facts", "capture", "verify", "prove", "render", "rings", "emit nccl-conf", "emit shell")
+VERBS = ("scan", "matrix", "facts", "capture", "verify", "prove", "render", "predict", "rings")
 VERBS += ("pick", "emit nccl-topo", "emit nccl-graph", "diff", "explain", "log", "lint")
-VERBS += ("hardware list", "hardware show")
+VERBS += ("emit nccl-conf", "emit shell", "hardware list", "hardware show")
 VERBS += ("rules list", "rules check", "rules explain")
 
 
@@ -49,6 +50,7 @@ def pages() -> dict[str, str]:
         "explain.schema.json": _schema(Explanation),
         "../topoadvisor/nccl/settings.json": settings.compile_register().decode(),
         "log.schema.json": _schema(Log),
+        "predict.schema.json": _schema(Prediction),
     }
 
 

@@ -90,6 +90,7 @@ def _register() -> None:
         log,
         matrix,
         pick,
+        predict,
         prove,
         render,
         rings,
@@ -101,6 +102,7 @@ def _register() -> None:
     app.command("scan")(scan.scan)
     app.command("matrix")(matrix.matrix)
     app.command("render")(render.render)
+    app.command("predict")(predict.predict)
     app.command("rings")(rings.rings)
     app.command("pick")(pick.pick)
     app.add_typer(emit.app, name="emit")

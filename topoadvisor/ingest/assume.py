@@ -268,6 +268,17 @@ def _apply_to_settings(snapshot: Snapshot, name: str, value: str) -> Snapshot:
     return msgspec.structs.replace(snapshot, settings=[Setting(name=name, value=value, origin=ORIGIN), *others])
 
 
+def settings(snapshot: Snapshot) -> list[Setting]:
+    """The variables that are set as far as that is known: those that were read, else those that are assumed."""
+    if snapshot.settings is not None:
+        return snapshot.settings
+    return [
+        Setting(name=each.fact.removeprefix("env."), value=_text(each), origin=ORIGIN)
+        for each in snapshot.assumptions
+        if each.fact.startswith("env.") and _text(each)
+    ]
+
+
 def _text(assumption: Assumption) -> str:
     value = assumption.value
     if isinstance(value, bool):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
-from topoadvisor.nccl import versions
+from topoadvisor.nccl import protocols, versions
 from topoadvisor.nccl.levels import NcclPath, parse_int
 from topoadvisor.nccl.settings import NEWEST, SettingInfo, registry
 
@@ -243,12 +243,7 @@ def _ll128_here(version: str | None, machine: Machine) -> Judged:
     why = "LL128 by itself only inside NVLink (up to NVB), and on compute capabilities where it was tested"
     if machine.compute_capability is None:
         return None, why
-    if _since(version, "2.27.3"):
-        tested = machine.compute_capability >= 7
-    else:
-        known = [7.0] + [8.0] * _since(version, "2.7.3") + [9.0] * _since(version, "2.18.1")
-        known += [10.0, 12.0] * _since(version, "2.25.1")
-        tested = machine.compute_capability in known
+    tested = protocols.tested(version or NEWEST, round(machine.compute_capability * 10))
     return ("LL, Simple, and LL128 where every pair has NVLink" if tested else "LL and Simple"), why
 
 

@@ -6,7 +6,7 @@ the path is led through the CPU next to the destination, which is why two GPUs b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -49,6 +49,8 @@ class Grant:
     given: bool | None
     reason: str = ""
     """Why `given` is inferred, or None."""
+    status: str = ""
+    """What the driver said when it refused: `CNS`, `TNS`, …"""
 
 
 @dataclass(frozen=True)
@@ -76,27 +78,43 @@ class Reach:
     unknown: str | None = None
     nodes: tuple[Node, ...] = field(default=(), compare=False)
     """The way from the source to the destination, both included; empty where it is not known."""
+    path: Path | None = field(default=None, compare=False)
+    """The same with its links; None where it is not known."""
+    shortest: NcclPath | None = field(default=None, compare=False)
+    """The type of the way that P2P would take; `kind` is another where the traffic is led through the CPU."""
 
 
 Ways = dict[Node, Path]
 
 
-def between_gpus(system: System, given: Given) -> dict[tuple[Node, Node], Reach]:
-    """Every ordered pair of two GPUs, keyed (source, destination), in NCCL's order. Raises TooLarge."""
+def between_gpus(
+    system: System, given: Given, known: Mapping[Node, Ways] | None = None
+) -> dict[tuple[Node, Node], Reach]:
+    """Every ordered pair of two GPUs, keyed (source, destination), in NCCL's order. Raises TooLarge.
+
+    `known` are the paths of `all_ways`, where they are at hand.
+    """
     gpus = system.nodes[Kind.GPU]
-    links = sum(len(node.links) for nodes in system.nodes.values() for node in nodes)
-    if links * (len(gpus) + len(system.nodes[Kind.CPU])) > _MOST_STEPS:
-        raise TooLarge(f"{len(gpus)} GPUs and {links} links take too long to reckon with")
-    to_cpu = {cpu: search(system, cpu, given.nvb_disabled) for cpu in system.nodes[Kind.CPU]}
+    known = all_ways(system, given, (Kind.CPU, Kind.GPU)) if known is None else known
+    to_cpu = {cpu: known[cpu] for cpu in system.nodes[Kind.CPU]}
     reached: dict[tuple[Node, Node], Reach] = {}
     for to in gpus:
-        ways = search(system, to, given.nvb_disabled)
-        cpu = _nearest_cpu(to, to_cpu)
+        ways = known[to]
+        cpu = nearest_cpu(to, to_cpu)
         for source in gpus:
             if source is not to:
                 detour = _detour(system, source, cpu, ways, to_cpu) if cpu is not None else None
                 reached[source, to] = _reach(source, to, ways.get(source), detour, given)
     return {(a, b): reached[a, b] for a in gpus for b in gpus if a is not b}
+
+
+def all_ways(system: System, given: Given, kinds: Iterable[Kind]) -> dict[Node, Ways]:
+    """The paths to every node of these kinds. Raises TooLarge."""
+    bases = [base for kind in kinds for base in system.nodes[kind]]
+    links = sum(len(node.links) for nodes in system.nodes.values() for node in nodes)
+    if links * len(bases) > _MOST_STEPS:
+        raise TooLarge(f"{len(system.nodes[Kind.GPU])} GPUs and {links} links take too long to reckon with")
+    return {base: search(system, base, given.nvb_disabled) for base in bases}
 
 
 def search(system: System, base: Node, nvb_disabled: bool) -> Ways:
@@ -162,22 +180,31 @@ def _better(candidate: Path, known: Path | None, type_first: bool) -> bool:
     )
 
 
-def _nearest_cpu(gpu: Node, to_cpu: dict[Node, Ways]) -> Node | None:
+def nearest_cpu(gpu: Node, to_cpu: Mapping[Node, Ways]) -> Node | None:
     """The CPU with the fastest path, then the nearest type, then the fewest hops (`ncclGetLocalCpu`)."""
     ways = [(ways[gpu], cpu) for cpu, ways in to_cpu.items() if gpu in ways]
     best = min(ways, key=lambda entry: (-entry[0].gbps, entry[0].kind, len(entry[0].links)), default=None)
     return best[1] if best is not None else None
 
 
-def _detour(system: System, source: Node, cpu: Node, ways: Ways, to_cpu: dict[Node, Ways]) -> Path | None:
-    """From `source` to `cpu`, and from there on (`addInterStep`)."""
+def _detour(system: System, source: Node, cpu: Node, ways: Ways, to_cpu: Mapping[Node, Ways]) -> Path | None:
     first, second = to_cpu[cpu].get(source), ways.get(cpu)
     if first is None or second is None:
         return None
-    kind = max(first.kind, second.kind)
-    if system.rules.merges_c2c and {first.kind, second.kind} == {NcclPath.C2C, NcclPath.PHB}:
-        kind = NcclPath.P2C
+    return joined(system, first, second)
+
+
+def joined(system: System, first: Path, second: Path) -> Path:
+    """The path that leads over the first, and from its end over the second (`addInterStep`)."""
+    kind = merged(system, first.kind, second.kind)
     return Path(kind, min(first.gbps, second.gbps), (*second.links, *first.links))
+
+
+def merged(system: System, one: NcclPath, other: NcclPath) -> NcclPath:
+    """The type of a path of two parts (`mergePathType`)."""
+    if system.rules.merges_c2c and {one, other} == {NcclPath.C2C, NcclPath.PHB}:
+        return NcclPath.P2C
+    return max(one, other)
 
 
 def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given: Given) -> Reach:
@@ -187,7 +214,7 @@ def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given:
     if way is None:
         return Reach(NcclPath.DIS, 0.0)
     if detour is None:
-        return _told(way, given.apart(source, to), to)
+        return replace(_told(way, given.apart(source, to), to), shortest=way.kind)
     outcomes: dict[tuple[NcclPath, float], Path] = {}
     for level in given.levels:
         if way.kind > level:
@@ -203,17 +230,19 @@ def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given:
         return Reach(None, None, unknown=unread)
     told = [_told(path, given.apart(source, to), to) for path in outcomes.values()]
     if len(told) == 1:
-        return told[0]
+        return replace(told[0], shortest=way.kind)
     kinds = {reach.kind for reach in told}
-    return Reach(told[0].kind if len(kinds) == 1 else None, None, unknown=given.why_levels)
+    return Reach(told[0].kind if len(kinds) == 1 else None, None, unknown=given.why_levels, shortest=way.kind)
 
 
 def _told(path: Path, apart: bool, to: Node) -> Reach:
     if path.far is not None and not (apart and path.kind is NcclPath.SYS):
         return Reach(None, None, unknown=path.far)
     # What leads back to the destination is no link: it only carries a reason.
-    nodes = (to, *(link.to for link in path.links if link.to is not to))
-    return Reach(path.kind, None if path.unknown else path.gbps, path.inferred, path.unknown, nodes[::-1])
+    links = tuple(link for link in path.links if link.to is not to)
+    nodes = (to, *(link.to for link in links))
+    gbps = None if path.unknown else path.gbps
+    return Reach(path.kind, gbps, path.inferred, path.unknown, nodes[::-1], replace(path, links=links))
 
 
 def _unread(source: Node, to: Node) -> str | None:

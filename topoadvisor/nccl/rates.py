@@ -58,6 +58,17 @@ class Rules:
     """A device stands between a GPU and its links, so that several ranks may share it."""
     type_first: bool
     """Of two ways the one of the nearer type counts; before, the one with fewer hops."""
+    ampere_reads: bool
+    """GPUs since Ampere send with GPUDirect RDMA without NVLink too."""
+    diverts_far: bool
+    """A path to a port that leads through the CPU anyhow is led through the CPU next to the GPU."""
+    c2c_level: bool
+    """P2C is NCCL's own level for GPUDirect RDMA; before, PXB, and P2C paths pass as C2C."""
+    pxn_keeps_near: bool
+    """PXN does not replace a path that is P2C or nearer."""
+    pxn_needs_gdr: bool
+    spreads_ports: bool
+    """A GPU starts with a port by its place among the GPUs that share them; before, by its number."""
 
 
 def rules(version: str | None) -> Rules:
@@ -91,6 +102,12 @@ def rules(version: str | None) -> Rules:
         flattens_gen5=since("2.20.3"),
         device_nodes=since("2.30.3"),
         type_first=since("2.30.7"),
+        ampere_reads=since("2.19.1"),
+        diverts_far=not since("2.21.5"),
+        c2c_level=since("2.29.2"),
+        pxn_keeps_near=since("2.27.7"),
+        pxn_needs_gdr=since("2.30.3"),
+        spreads_ports=since("2.30.7"),
     )
 
 

@@ -1,9 +1,10 @@
 """The machine as NCCL sees it: the nodes and links that it builds from its topology XML (`src/graph/topo.cc`).
 
-Below a CPU, which is a NUMA node, hang PCI bridges and GPUs; since 2.30.3 a device node stands between a GPU and its
-links. All NVSwitches are one node. Every CPU is linked to every other one of its host.
+Below a CPU, which is a NUMA node, hang PCI bridges, GPUs and NICs; since 2.30.3 a device node stands between a GPU and
+its links. A NIC has a node for itself and one for each of its ports, the NETs. All NVSwitches are one node. Every CPU
+is linked to every other one of its host.
 
-Not modelled: NICs, which no path between GPUs runs through, and MLOPart partitions of one GPU.
+Not modelled: MLOPart partitions of one GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.rates import Rules
 from topoadvisor.nccl.topo_xml import Element
 
+_FASTEST_PCIE: Final = "64.0 GT/s PCIe"
+_UNKNOWN_MBIT: Final = 10_000
+"""Mbit/s that NCCL takes for a NIC that states none."""
 MOST_NODES: Final = 640
 """Nodes of one kind for which NCCL has room (`NCCL_TOPO_MAX_NODES`)."""
 
@@ -32,6 +36,8 @@ class Kind(StrEnum):
     PCI = "PCI"
     NVS = "NVS"
     CPU = "CPU"
+    NIC = "NIC"
+    NET = "NET"
 
 
 _CLASSES: Final = (
@@ -53,7 +59,7 @@ class Link:
     kind: NcclPath
     """LOC, NVL, C2C, PIX (any PCI link) or SYS."""
     gbps: float = 0.0
-    """`rates.LOCAL_GBPS`, no limit, where it is not known."""
+    """No limit, `rates.LOCAL_GBPS`, where it is not known; of a PCIe link the most that it can be."""
     unknown: str | None = None
     """Why `gbps` is not known."""
     far: str | None = None
@@ -86,6 +92,17 @@ class System:
     rules: Rules
     nodes: dict[Kind, list[Node]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     hosts: list[str] = field(default_factory=list)
+
+    def remove_gpu(self, gpu: Node) -> None:
+        """Take a GPU out, as NCCL does with those it cannot reach; its device node stays (`ncclTopoRemoveNode`)."""
+        self.nodes[Kind.GPU].remove(gpu)
+        for nodes in self.nodes.values():
+            for node in nodes:
+                node.links = [link for link in node.links if link.to is not gpu]
+
+    def devices(self) -> list[Node]:
+        """The nodes that hold the links of the GPUs."""
+        return self.nodes[Kind.DEV if self.rules.device_nodes else Kind.GPU]
 
     def find(self, kind: Kind, key: tuple[int, object]) -> Node | None:
         return next((node for node in self.nodes[kind] if node.key == key), None)
@@ -163,10 +180,13 @@ class _Builder:
         numa = element.attributes.get("numaid")
         label = f"NUMA node {numa}" if numa is not None else "a NUMA node"
         cpu = self._create(Kind.CPU, (host, len(self.system.nodes[Kind.CPU])), label, element)
-        for child in element.each("pci"):
-            self._add_pci(child, cpu, host)
+        for child in element.children:
+            if child.tag == "pci":
+                self._add_pci(child, cpu, host, numa)
+            elif child.tag == "nic":
+                self._add_nic(child, cpu, (host, (numa, 0)), None)
 
-    def _add_pci(self, element: Element, parent: Node, host: int) -> None:
+    def _add_pci(self, element: Element, parent: Node, host: int, numa: str | None) -> None:
         address = element.attributes.get("busid", "")
         bus = bus_number(address)
         ranks = list(element.each("gpu"))
@@ -174,14 +194,36 @@ class _Builder:
             return
         for gpu in ranks if self.system.rules.device_nodes else ranks[:1]:
             self._add_gpu(element, gpu, parent, host, bus)
-        if ranks or any(element.each("nic")) or _class_of(element.attributes.get("class", "")) is not Kind.PCI:
+        nic = next(element.each("nic"), None)
+        if nic is not None:
+            self._add_nic(nic, parent, (host, (numa, bus)), element)
+        if ranks or nic is not None or _class_of(element.attributes.get("class", "")) is not Kind.PCI:
             return
         node = self._create(Kind.PCI, (host, bus), address, element)
         node.pci_id = _pci_id(element)
         self._pci.append((host, element, node))
         for child in element.each("pci"):
-            self._add_pci(child, node, host)
+            self._add_pci(child, node, host, numa)
         _connect_pci(node, parent, element)
+
+    def _add_nic(self, element: Element, parent: Node, key: tuple[int, object], pci: Element | None) -> None:
+        """A NIC below a PCI element, or directly below a CPU, where NCCL sees no limit."""
+        nic = self.system.find(Kind.NIC, key)
+        if nic is None:
+            nic = self._create(Kind.NIC, key, "a NIC", element)
+            if pci is not None:
+                _connect_pci(nic, parent, pci)
+            else:
+                connect(nic, parent, NcclPath.PIX, rates.LOCAL_GBPS)
+                connect(parent, nic, NcclPath.PIX, rates.LOCAL_GBPS)
+        for port in element.each("net"):
+            number = integer(port, "dev")
+            if number is None or integer(port, "net") == 0:
+                continue
+            net = self._create(Kind.NET, (key[0], number), port.attributes.get("name", f"NET{number}"), port)
+            gbps = (speed if (speed := integer(port, "speed") or 0) > 0 else _UNKNOWN_MBIT) / 8000
+            connect(nic, net, NcclPath.LOC, gbps, unknown=port.missing.get("speed"))
+            connect(net, nic, NcclPath.LOC, gbps, unknown=port.missing.get("speed"))
 
     def _add_gpu(self, pci: Element, element: Element, parent: Node, host: int, bus: int) -> None:
         label = f"GPU{element.attributes.get('dev', '?')}"
@@ -220,8 +262,7 @@ class _Builder:
             unknown = owner.element.missing.get("sm", "the compute capability is not in the file")
         gbps = rates.LOCAL_GBPS if capability is None else count * rates.nvlink_gbps(self.system.rules, capability)
         target = element.attributes.get("target", "")
-        peers = self.system.nodes[Kind.DEV if self.system.rules.device_nodes else Kind.GPU]
-        other = next((peer for peer in peers if peer.key == (owner.key[0], bus_number(target))), None)
+        other = next((peer for peer in self.system.devices() if peer.key == (owner.key[0], bus_number(target))), None)
         # Without a class NCCL looks the target up, and takes what it does not see for an NVSwitch.
         looked_up = Kind.GPU if other is not None else Kind.NVS
         kind = _class_of(element.attributes["tclass"]) if "tclass" in element.attributes else looked_up
@@ -273,7 +314,8 @@ def _connect_pci(node: Node, parent: Node, element: Element) -> None:
     if speed is None or width is None:
         gone = "link_speed" if speed is None else "link_width"
         unknown = element.missing.get(gone, "a PCIe link is not in the file")
-        gbps = rates.LOCAL_GBPS
+        # At most this: a chip-to-chip link beside it is still the better way.
+        gbps = rates.pcie_gbps(_FASTEST_PCIE if speed is None else speed, rates.DEFAULT_WIDTH)
     else:
         gbps = rates.pcie_gbps(speed, width)
     inferred = tuple(why for name, why in element.inferred.items() if name in ("link_speed", "link_width", "pci"))

@@ -15,6 +15,7 @@ from topoadvisor.topology import bandwidth
 from topoadvisor.topology.model import Topology
 
 GPU_CLASS: Final = "0x030200"
+_NIC_CLASS: Final = "0x020700"
 _SWITCH_CLASS, _NPU_CLASS, _BRIDGE_CLASS = "0x068000", "0x068001", "0x060400"
 _HIDDEN: Final = "fffffff:ff:ff.0"
 """The address that NVML gives a guest for the far end of its NVLinks; NCCL takes what it cannot see for an NVSwitch."""
@@ -97,6 +98,12 @@ def implied_switch(number: int) -> Element:
     why = "the link of a switch that the link classes imply is not known"
     attributes = {"busid": stand_in(0xFE00 + number), "class": _BRIDGE_CLASS}
     return Element("pci", attributes, missing=dict.fromkeys(_LINK, why))
+
+
+def nic_element(number: int) -> Element:
+    """A NIC of which only link classes are known."""
+    attributes = {"busid": stand_in(0x8000 + number), "class": _NIC_CLASS}
+    return Element("pci", attributes, missing=dict.fromkeys(_LINK, "the PCIe link of the NIC was not read"))
 
 
 def stand_in(number: int) -> str:

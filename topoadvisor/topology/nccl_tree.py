@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topoadvisor.nccl.topo_xml import Element
-from topoadvisor.snapshot import Gpu, Nic, PciDevice, Snapshot
+from topoadvisor.snapshot import Gpu, Host, Nic, PciDevice, Snapshot
 from topoadvisor.topology import nccl_elements
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.pcie_tree import Hierarchy
@@ -26,6 +26,8 @@ class Document:
     apart: frozenset[tuple[int, int]] = frozenset()
     """Ordered pairs of GPU indexes that are known to be in different NUMA nodes, although not in which ones."""
     notes: list[str] = field(default_factory=list)
+    nics: dict[str, Element] = field(default_factory=dict)
+    """RDMA device → its PCI element; their ports are not in it (`nccl_nics`). Empty for a dump, which has them."""
 
 
 def from_functions(snapshot: Snapshot, topology: Topology, asks_nvml: bool) -> Document:
@@ -49,7 +51,7 @@ def from_functions(snapshot: Snapshot, topology: Topology, asks_nvml: bool) -> D
     for nic in snapshot.nics or ():
         device = listed.get(nic.address or "")
         if device is not None and nic.rdma:
-            tree.hang(device, nic)
+            document.nics[nic.name] = tree.hang(device, nic)
     return document
 
 
@@ -128,29 +130,56 @@ def from_classes(snapshot: Snapshot, topology: Topology) -> Document:
     across = {(number_of[a], number_of[b]) for a, b in printed if a in number_of and b in number_of}
     apart = frozenset(across | {(b, a) for a, b in across})
     document = Document(_system(), addressed=False, apart=apart)
-    made: dict[str, Element] = {}
     given = {f"gpu:{gpu.index}": gpu for gpu in snapshot.gpus}
+    implied = _Implied(document, hierarchy, snapshot.host)
     for number, node in enumerate(topology.gpus):
         gpu = given.get(node) or Gpu(index=number_of[node])
-        chain = hierarchy.chain(node)
-        numa = next((above for above in chain if hierarchy.kind[above] == "numa"), None)
-        top = numa or chain[-1]
-        if top not in made:
-            index = int(numa.removeprefix("numa:")) if numa is not None else None
-            why = f"the NUMA node of GPU{gpu.index} is not known"
-            made[top] = nccl_elements.cpu_element(index, why, snapshot.host)
-            document.root.children.append(made[top])
-        parent = made[top]
-        for above in reversed([each for each in chain[1:] if hierarchy.kind[each] == "bridge"]):
-            if above not in made:
-                made[above] = nccl_elements.implied_switch(len(made))
-                parent.children.append(made[above])
-            parent = made[above]
         element = Element("pci", {"busid": nccl_elements.stand_in(number), "class": nccl_elements.GPU_CLASS})
         element.attributes.update(nccl_elements.link_of(gpu))
         nccl_elements.miss_link(element, "the PCIe link was not read (--assume gpu.name=… supplies that of the board)")
         element.inferred["pci"] = "how the GPUs hang on the CPUs follows from link classes"
         nccl_elements.infer_link(element, gpu)
         element.children.append(nccl_elements.gpu_element(gpu, snapshot, topology))
-        parent.children.append(element)
+        implied.hang(node, element, f"the NUMA node of GPU{gpu.index} is not known")
+    for number, node in enumerate(topology.nics):
+        facts = topology.graph.nodes[node]
+        if facts["rdma"] and implied.knows(node):
+            element = nccl_elements.nic_element(number)
+            implied.hang(node, element, f"the NUMA node of {facts['name']} is not known")
+            document.nics[facts["name"]] = element
     return document
+
+
+class _Implied:
+    """The tree that link classes imply, grown as devices are hung into it."""
+
+    def __init__(self, document: Document, hierarchy: Hierarchy, host: Host) -> None:
+        self._document, self._hierarchy, self._host = document, hierarchy, host
+        self._made: dict[str, Element] = {}
+
+    def _top(self, node: str) -> tuple[str, str | None]:
+        """What stands for the CPU above a device, and the NUMA node if it is one."""
+        chain = self._hierarchy.chain(node)
+        numa = next((above for above in chain if self._hierarchy.kind[above] == "numa"), None)
+        return numa or chain[-1], numa
+
+    def knows(self, node: str) -> bool:
+        """Whether a device hangs on something that is known: a NUMA node, or what GPUs hang on too."""
+        top, numa = self._top(node)
+        return numa is not None or top in self._made
+
+    def hang(self, node: str, element: Element, why: str) -> None:
+        """Put the element of a device in its place; `why` its NUMA node is not known, if it is not."""
+        top, numa = self._top(node)
+        if top not in self._made:
+            index = int(numa.removeprefix("numa:")) if numa is not None else None
+            self._made[top] = nccl_elements.cpu_element(index, why, self._host)
+            self._document.root.children.append(self._made[top])
+        parent = self._made[top]
+        chain = self._hierarchy.chain(node)[1:]
+        for above in reversed([each for each in chain if self._hierarchy.kind[each] == "bridge"]):
+            if above not in self._made:
+                self._made[above] = nccl_elements.implied_switch(len(self._made))
+                parent.children.append(self._made[above])
+            parent = self._made[above]
+        parent.children.append(element)

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.ingest import assume
 from topoadvisor.nccl import defaults, levels, paths, rates, system, versions
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.paths import Given, Grant, Reach
-from topoadvisor.nccl.system import Kind, Node
+from topoadvisor.nccl.system import Kind, Node, System
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import bandwidth, nccl_document
@@ -40,8 +41,28 @@ class View:
     notes: list[str] = field(default_factory=list)
 
 
-def of(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> View:
-    """What NCCL computes for the machine. `chosen` are the indexes of the GPUs in the job, None = all.
+@dataclass(frozen=True)
+class Job:
+    """One rank on each chosen GPU of a machine, and all that NCCL asks before it computes paths."""
+
+    version: str
+    document: Document
+    numbers: dict[int, int]
+    """`<gpu>` element, by identity → number of the GPU."""
+    given: Given
+    notes: list[str]
+
+    def system(self) -> System:
+        """NCCL's nodes and links, made anew. Raises TooLarge."""
+        return system.build(self.document.root, rates.rules(self.version))
+
+    def label(self, gpu: Node) -> str:
+        """`GPU0`."""
+        return f"GPU{self.numbers[id(gpu.element)]}"
+
+
+def prepare(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> Job:
+    """The job on these GPUs, by index, None = all.
 
     Raises NothingDetermined without a GPU or for an NCCL older than `rates.OLDEST`, InputError for a GPU not there.
     """
@@ -52,34 +73,47 @@ def of(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> View:
     if chosen is not None:
         _choose(document.root, numbers, chosen)
     try:
-        return _view(snapshot, document, numbers, version, notes)
+        machine = system.build(document.root, rates.rules(version))
     except system.TooLarge as error:
-        raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
-
-
-def _view(snapshot: Snapshot, document: Document, numbers: dict[int, int], version: str, notes: list[str]) -> View:
-    machine = system.build(document.root, rates.rules(version))
+        raise _too_large(error) from None
     gpus = machine.nodes[Kind.GPU]
     if not gpus:
         raise NothingDetermined(
             "no GPU was found, so there are no paths",
             hint="`topoadvisor scan` says what was asked and why it did not answer.",
         )
-    order = {gpu: numbers[id(gpu.element)] for gpu in gpus}
-    labels = {gpu: f"GPU{order[gpu]}" for gpu in sorted(gpus, key=order.__getitem__)}
     if any(gpu.element.attributes.get("mlopart", "-1") != "-1" for gpu in gpus):
         notes.append("Some GPUs are MLOPart partitions; what NCCL makes of those is not modelled.")
     if len(machine.hosts) > 1:
         notes.append(f"The file describes {len(machine.hosts)} hosts; GPUs are numbered by rank.")
     given = _given(snapshot, machine, version, document.apart, notes)
-    reached = paths.between_gpus(machine, given)
+    return Job(version, document, numbers, given, notes)
+
+
+def _too_large(error: system.TooLarge) -> NothingDetermined:
+    return NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.")
+
+
+def of(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> View:
+    """What NCCL computes for the machine. `chosen` are the indexes of the GPUs in the job, None = all. Raises as
+    `prepare` does.
+    """
+    job = prepare(snapshot, chosen)
+    machine = job.system()
+    order = {gpu: job.numbers[id(gpu.element)] for gpu in machine.nodes[Kind.GPU]}
+    labels = {gpu: job.label(gpu) for gpu in sorted(order, key=order.__getitem__)}
+    try:
+        reached = paths.between_gpus(machine, job.given)
+    except system.TooLarge as error:
+        raise _too_large(error) from None
+    notes = list(job.notes)
     if _on_intel(machine) and any(reach.kind is NcclPath.PHB for reach in reached.values()):
         notes.append(
             f"Searching rings, NCCL takes {rates.INTEL_P2P_OVERHEAD:g} times the traffic from each PCIe link on PHB "
             "paths through an Intel CPU; the bandwidths here are without it."
         )
     return View(
-        version=version,
+        version=job.version,
         gpus=list(labels.values()),
         pairs={(labels[a], labels[b]): reach for (a, b), reach in reached.items()},
         notes=notes,
@@ -125,7 +159,7 @@ def _choose(root: Element, numbers: dict[int, int], chosen: Sequence[int]) -> No
 def _given(
     snapshot: Snapshot, machine: system.System, version: str, apart: frozenset[tuple[int, int]], notes: list[str]
 ) -> Given:
-    settings = {setting.name: setting.value for setting in reversed(snapshot.settings or [])}
+    settings = {setting.name: setting.value for setting in reversed(assume.settings(snapshot))}
     user = levels.user_p2p_level(settings.get("NCCL_P2P_DISABLE"), settings.get("NCCL_P2P_LEVEL"), version).level
     possible, why = ((user,), "") if user is not None else _default_levels(machine, version)
     if user is not None:

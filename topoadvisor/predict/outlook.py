@@ -1,0 +1,192 @@
+"""What NCCL does on one machine with one set of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from topoadvisor.errors import NothingDetermined
+from topoadvisor.nccl import graphs, host, versions
+from topoadvisor.nccl.board import Board
+from topoadvisor.nccl.host import Connection, Host
+from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.nccl.system import TooLarge, integer
+from topoadvisor.nccl.trial import Graph
+from topoadvisor.predict import features
+from topoadvisor.predict.document import Channels, Feature, GpuPort, Group, Pair, State
+from topoadvisor.predict.variables import Variables
+from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology import nccl_nics, nccl_view
+from topoadvisor.topology.nccl_nics import Wanted
+from topoadvisor.topology.nccl_view import Job
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The answer for one set of variables."""
+
+    version: str
+    gpus: list[str]
+    pairs: list[Pair]
+    groups: list[Group]
+    ports: list[GpuPort]
+    features: list[Feature]
+    notes: list[str]
+
+
+@dataclass
+class Searches:
+    """Searches that were made, because one machine is asked with many sets of variables."""
+
+    found: dict[tuple[Board, str, int], tuple[Graph, Graph]] = field(default_factory=dict)
+
+    def of(self, board: Board, version: str, cross_nic: int) -> tuple[Graph, Graph]:
+        """Rings and trees."""
+        key = (board, version, cross_nic)
+        if key not in self.found:
+            release = graphs.rules(version)
+            rings = graphs.rings(board, release, cross_nic)
+            self.found[key] = rings, graphs.trees(board, release, rings, cross_nic)
+        return self.found[key]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked, beside the snapshot whose variables may change."""
+
+    gpus: Sequence[int] | None
+    gdr: bool | None
+    """There is a way for GPUDirect RDMA; None = not known."""
+    why_gdr: str
+    searches: Searches
+
+
+def look(snapshot: Snapshot, asked: Asked) -> Outlook:
+    """Raises NothingDetermined without a GPU, for a machine that is too large or an NCCL that is too old."""
+    job = nccl_view.prepare(snapshot, asked.gpus)
+    variables = Variables(snapshot.settings or [], job.version)
+    wanted = Wanted(variables.no_rdma() is None, variables.hca(), asked.gdr, asked.why_gdr)
+    nccl_nics.put(job.document, snapshot, wanted)
+    choices = variables.choices()
+    try:
+        machine = job.system()
+        seen = host.look(machine, job.given, choices, job.version)
+    except TooLarge as error:
+        raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
+    told = features.Told(snapshot, machine, variables, job.version)
+    groups = _groups(job, seen, variables, asked.searches)
+    return Outlook(
+        version=job.version,
+        gpus=sorted((job.label(gpu) for gpu in seen.gpus), key=lambda label: int(label.removeprefix("GPU"))),
+        pairs=_pairs(job, seen, told),
+        groups=groups,
+        ports=_ports(job, seen),
+        features=[
+            told.cumem,
+            told.nvls(),
+            features.pxn(seen, snapshot, variables, job),
+            told.mnnvl(),
+            features.ll128(groups, machine, variables, job.version),
+        ],
+        notes=list(dict.fromkeys([*job.notes, *job.document.notes])),
+    )
+
+
+def _pairs(job: Job, seen: Host, told: features.Told) -> list[Pair]:
+    pairs = [_pair(job.label(a), job.label(b), each, told) for (a, b), each in seen.connections.items()]
+    return sorted(pairs, key=lambda pair: (int(pair.a.removeprefix("GPU")), int(pair.b.removeprefix("GPU"))))
+
+
+def _pair(a: str, b: str, connection: Connection, told: features.Told) -> Pair:
+    reach, choice = connection.reach, connection.choice
+    return Pair(
+        a=a,
+        b=b,
+        transport=choice.kind or "unknown",
+        via=told.via(connection) if choice.kind == "P2P" else None,
+        path=reach.kind.name if reach.kind is not None else None,
+        gbps=round(reach.gbps, 4) if reach.gbps is not None else None,
+        why=choice.why,
+        unknown=reach.unknown,
+        inferred=list(dict.fromkeys([*reach.inferred, *([connection.inferred] if connection.inferred else [])])),
+    )
+
+
+def _groups(job: Job, seen: Host, variables: Variables, searches: Searches) -> list[Group]:
+    why = _no_search(job, seen)
+    labels = [[job.label(gpu) for gpu in group] for group in seen.groups]
+    if why is not None:
+        return [Group(gpus=group, rings=None, trees=None, channels=None, why=why) for group in labels]
+    choices = variables.choices()
+    boards = host.boards(job.system, job.given, choices, seen, inter=False)
+    return [_group(group, board, job.version, variables, searches) for group, board in zip(labels, boards, strict=True)]
+
+
+def _no_search(job: Job, seen: Host) -> str | None:
+    if not versions.at_least(job.version, graphs.OLDEST):
+        return f"the search of NCCL {job.version} is not known here, that of {graphs.OLDEST} and newer is"
+    if len(seen.groups) > 1 and not versions.at_least(job.version, graphs.OLDEST_INTER):
+        return f"the search over the network is known here from {graphs.OLDEST_INTER} on"
+    unread = [gpu.element.missing.get("sm", "a compute capability is not in the file") for gpu in seen.gpus]
+    capability = next(
+        (why for gpu, why in zip(seen.gpus, unread, strict=True) if integer(gpu.element, "sm") is None), None
+    )
+    return host.why_no_search(seen) or capability
+
+
+def _group(gpus: list[str], board: Board, version: str, variables: Variables, searches: Searches) -> Group:
+    if len(gpus) == 1 and not board.inter:
+        return Group(gpus=gpus, rings=None, trees=None, channels=None, why="one GPU alone has nobody to talk to")
+    rings, trees = searches.of(board, version, variables.number("NCCL_CROSS_NIC"))
+    channels, why = variables.channels(2 * min(rings.channels, trees.channels))
+    return Group(
+        gpus=gpus,
+        rings=_channels(rings, gpus, min(rings.channels, trees.channels)),
+        trees=_channels(trees, gpus, min(rings.channels, trees.channels)),
+        channels=channels,
+        why=why,
+    )
+
+
+def _channels(graph: Graph, gpus: list[str], count: int) -> Channels:
+    orders = [[gpus[place] for place in order] for order in graph.orders[:count]]
+    return Channels(
+        searched=len(orders),
+        gbps=graph.speed / 1000,
+        total_gbps=graph.speed * len(orders) / 1000,
+        path=graph.type_intra.name,
+        network_path=graph.type_inter.name if graph.ports else None,
+        orders=orders,
+        same_order=all(order == orders[0] for order in orders),
+    )
+
+
+def _ports(job: Job, seen: Host) -> list[GpuPort]:
+    network = seen.network
+    found = []
+    for g, gpu in enumerate(seen.gpus):
+        own = network.local_ports(g)
+        for n, port in enumerate(network.ports):
+            if network.send[g][n].kind is NcclPath.DIS:
+                continue
+            send, receive = network.gdr(g, n, read=True), network.gdr(g, n, read=False)
+            why = send.why if send.why == receive.why or send.on == receive.on else f"{receive.why}; {send.why}"
+            unread = send.unread or receive.unread
+            relay = network.relays.get((g, n))
+            found.append(
+                GpuPort(
+                    gpu=job.label(gpu),
+                    port=port.name,
+                    path=network.send[g][n].kind.name,
+                    own=n in own,
+                    relay=job.label(seen.gpus[relay]) if relay is not None else None,
+                    send=_state(send.on, unread),
+                    receive=_state(receive.on, unread),
+                    why=f"{why}, but {unread}" if unread and (send.on or receive.on) else why,
+                )
+            )
+    return sorted(found, key=lambda each: int(each.gpu.removeprefix("GPU")))
+
+
+def _state(on: bool, unread: str | None) -> State:
+    return ("unknown" if unread else "on") if on else "off"
