@@ -23,7 +23,7 @@ class Nccl(Struct, frozen=True, kw_only=True):
     """Where the version comes from; what was taken for granted when it is not known."""
 
 
-class InForce(Struct, frozen=True, kw_only=True):
+class Present(Struct, frozen=True, kw_only=True):
     """A variable that is set."""
 
     name: str
@@ -125,7 +125,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     schema: Literal["topoadvisor.predict/1"] = SCHEMA
     nccl: Nccl
     gpus: list[str]
-    settings: list[InForce]
+    settings: list[Present]
     pairs: list[Pair]
     groups: list[Group]
     ports: list[GpuPort]

@@ -12,7 +12,7 @@ from topoadvisor.ingest import assume
 from topoadvisor.nccl import rates, reading
 from topoadvisor.nccl.settings import registry
 from topoadvisor.predict import changes
-from topoadvisor.predict.document import Difference, InForce, Nccl, Prediction
+from topoadvisor.predict.document import Difference, Nccl, Prediction, Present
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
 from topoadvisor.predict.variables import DECISIVE
 from topoadvisor.rules.facts import Known
@@ -78,12 +78,12 @@ def _nccl(snapshot: Snapshot, outlook: Outlook) -> Nccl:
     return Nccl(version=outlook.version, origin=library.read_by or library.path)
 
 
-def _in_force(snapshot: Snapshot, version: str) -> Iterator[InForce]:
+def _in_force(snapshot: Snapshot, version: str) -> Iterator[Present]:
     for setting in _first(snapshot.settings or ()):
         info = registry().get(setting.name)
         read = reading.read(info, setting.value, version) if info is not None and info.exists_in(version) else None
         becomes = read.becomes if read is not None else None
-        yield InForce(name=setting.name, value=setting.value, origin=_where(setting), becomes=becomes)
+        yield Present(name=setting.name, value=setting.value, origin=_where(setting), becomes=becomes)
 
 
 def _first(settings: Sequence[Setting]) -> Iterator[Setting]:
