@@ -64,6 +64,10 @@ class AdvisedSetting(Struct, frozen=True, kw_only=True):
     nccl: str | None = None
     """NCCL versions it is meant for, `>=2.21`."""
     cost: str | None = None
+    works_for: list[str] = []
+    """Programs that heed the variable; those besides NCCL do so where they call NCCL."""
+    not_for: list[str] = []
+    """Programs that do not, although one might expect it."""
     where: str | None = None
     """For `unset`: where the present value stands, `environment` or `/etc/nccl.conf:3`."""
 

@@ -24,7 +24,7 @@ from topoadvisor.advice import (
     SourceLine,
     UnknownVerdict,
 )
-from topoadvisor.nccl import defaults, versions
+from topoadvisor.nccl import consumers, defaults, versions
 from topoadvisor.nccl.levels import user_p2p_level
 from topoadvisor.plan import rings
 from topoadvisor.rules import engine, facts, load
@@ -253,6 +253,7 @@ def _settings(
                 right.append(AlreadyRight(text=f"{told}.", rule=claim.rule))
                 continue
             value, reason = None, f"{reason}; {told}".removeprefix("; ")
+        reach = consumers.reach(claim.variable)
         advised[claim.variable] = AdvisedSetting(
             name=claim.variable,
             action="unset" if value is None else "set",
@@ -263,6 +264,8 @@ def _settings(
             remove_when=entry.remove_when,
             nccl=entry.nccl,
             cost=entry.cost,
+            works_for=entry.consumers or list(reach.works_for),
+            not_for=list(reach.not_for),
             where=_where(present) if value is None and present is not None else None,
         )
     return [advised[name] for name in sorted(advised)], right

@@ -203,6 +203,8 @@ class IbPort(Struct, frozen=True, kw_only=True):
     rate_gbit: float | None = None
     link_layer: str | None = None
     """`InfiniBand` or `Ethernet` (RoCE)."""
+    link_downed: Int | None = None
+    """How often the link went down since the counters were cleared."""
     gid_types: dict[str, str] | None = None
     """GID index → `IB/RoCE v1` or `RoCE v2`, for the indexes in use."""
 
@@ -283,6 +285,20 @@ class Host(Struct, frozen=True, kw_only=True):
     """`/var/run/nvidia-topologyd/virtualTopology.xml`, which NCCL reads by default, exists."""
     nvswitch_control: bool | None = None
     """`/dev/nvidia-nvswitchctl` exists: NVSwitches are driven from this operating system."""
+    fabric_manager: str | None = None
+    """Version of the installed fabric manager."""
+    governor: str | None = None
+    """Frequency governor of the first CPU: `performance`, `powersave`, `schedutil`."""
+    numa_balancing: bool | None = None
+    """The kernel moves pages between NUMA nodes by itself."""
+    capabilities: list[str] | None = None
+    """Of `IPC_LOCK` and `SYS_NICE` those that this process holds."""
+    uverbs: Int | None = None
+    """`/dev/infiniband/uverbs*` that are here."""
+    paths: dict[str, bool] | None = None
+    """Files of cloud vendors and NVIDIA's devices (`hardware.vendor_files`) → whether they exist here."""
+    network_plugins: list[str] | None = None
+    """NCCL network plugins (`libnccl-net*.so`) in the loader's folders."""
 
 
 class Driver(Struct, frozen=True, kw_only=True):
@@ -292,6 +308,10 @@ class Driver(Struct, frozen=True, kw_only=True):
     """First line of `/proc/driver/nvidia/version`."""
     cuda: str | None = None
     """Highest CUDA version the driver supports, `13.0`."""
+    parameters: dict[str, str] | None = None
+    """Chosen lines of `/proc/driver/nvidia/params`: `EnableStreamMemOPs`, `RegistryDwords`, …"""
+    confidential: Literal["off", "on"] | None = None
+    """Confidential computing."""
 
 
 class NcclLibrary(Struct, frozen=True, kw_only=True):
@@ -312,6 +332,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     line: Int | None = None
     managed: bool = False
     """It stands in the block of the file that `topoadvisor emit` writes."""
+    exists: bool | None = None
+    """Whether the file exists that the value names, for variables that name one."""
 
 
 LOG: Final = "nccl-log"

@@ -43,7 +43,7 @@ def test_the_screen_has_every_part() -> None:
     for part in (
         "8 × NVIDIA GeForce RTX 4090",
         "GPU7 NODE",
-        "Findings (4)",
+        "Findings (6)",
         "Set nothing.",
         "Already right",
         "Rings (",

@@ -37,9 +37,24 @@ def reason(facts: FactBase, name: str) -> str:
 def test_two_gpus_and_nothing_else_tell_only_their_number(machine: Machines) -> None:
     facts = machine(2, sources=[])
     told = {name for name, fact in facts.node.items() if isinstance(fact, Known)}
-    assert told == {"gpus.count", "topology.disagreements"}
+    reported = {name for name in told if name.startswith("job.")}
+    assert all(facts.node[name].value in ("", 0, 0.0, -1) for name in reported)
+    assert told - reported == {
+        "gpus.count",
+        "topology.disagreements",
+        "measured.any",
+        "measured.ring_gbps",
+        "measured.ring_sum_gbps",
+    }
     told = {name for name, fact in facts.subjects["pair"][0].facts.items() if isinstance(fact, Known)}
-    assert told == {"pair.a", "pair.b"}
+    assert told == {
+        "pair.a",
+        "pair.b",
+        "pair.path.acs_known",
+        "pair.measured.any",
+        "pair.measured.both_ways",
+        "pair.measured.class_pairs",
+    }
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def test_it_fires_where_it_must(rule_id: str) -> None:
     found = outcomes(RULES[rule_id], case)
     fired = [outcome for outcome in found if outcome.verdict == "fires"]
     assert fired, [(outcome.subject, outcome.verdict, outcome.reason) for outcome in found]
-    assert fired[0].subject == case["subject"]
+    # Bridges and ports have names of their own on every machine: there "first" stands for whatever comes first.
+    assert fired[0].subject == case.get("subject", fired[0].subject)
+    assert case.get("first") or "subject" in case
     assert "unknown" not in fired[0].title, fired[0].title
     assert fired[0].advice, "a finding without advice"
 

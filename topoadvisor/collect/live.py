@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from topoadvisor import __version__, pci
-from topoadvisor.collect import host, nccl_lib, nvidia_smi, nvml, sysfs, variables
+from topoadvisor.collect import host, nccl_lib, nvidia_smi, nvml, surroundings, sysfs, variables
 from topoadvisor.collect.world import Files, Job, World, printable
 from topoadvisor.snapshot import Driver, Gpu, Host, NcclLibrary, PciDevice, Snapshot, Source
 
@@ -35,9 +35,10 @@ def capture(world: World, *, deadline_s: float = DEADLINE_S) -> Snapshot:
         groups = desk.read("sysfs iommu", sysfs.read_iommu, None, absent="there is no /sys/kernel/iommu_groups")
         dmi = desk.read("dmi", host.read_dmi, None, absent="the firmware tables are not shown here (/sys/class/dmi/id)")
         machine = desk.read("procfs", lambda files: host.read_host(files, world, dmi), Host())
+        machine = desk.read("surroundings", lambda files: surroundings.add_to_host(machine, files, world), machine)
         driver = desk.read(
             "procfs driver",
-            host.read_driver,
+            lambda files: surroundings.driver_parameters(host.read_driver(files), files),
             Driver(),
             absent="there is no /proc/driver/nvidia/version: the NVIDIA kernel driver is not loaded",
         )
@@ -79,10 +80,17 @@ def capture(world: World, *, deadline_s: float = DEADLINE_S) -> Snapshot:
         pci=pci_devices,
         host=msgspec.structs.replace(machine, dmi=dmi, numa_nodes=numa, iommu_groups=groups),
         driver=msgspec.structs.replace(
-            driver, version=answers.driver.version or driver.version, cuda=answers.driver.cuda
+            driver,
+            version=answers.driver.version or driver.version,
+            cuda=answers.driver.cuda,
+            confidential=answers.driver.confidential,
         ),
         nccl_libraries=libraries,
-        settings=None if in_force is None and in_files is None else [*(in_force or []), *(in_files or [])],
+        settings=surroundings.with_existence(
+            None if in_force is None and in_files is None else [*(in_force or []), *(in_files or [])],
+            Files(world.root),
+            world,
+        ),
         matrices=printed.matrices,
         raw=printed.raw,
     )

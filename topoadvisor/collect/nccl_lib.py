@@ -15,7 +15,7 @@ from topoadvisor.nccl import versions
 from topoadvisor.snapshot import NcclLibrary
 
 _LIBRARY: Final = re.compile(r"libnccl\.so(?:\.[0-9]+)*")
-_CACHED: Final = re.compile(rb"(/[^\0]{1,4096}/)libnccl\.so[.0-9]*(?=\0)")
+_CACHED: Final = re.compile(rb"(/[^\0]{1,4096}/)libnccl(?:-net)?\.so[.0-9]*(?=\0)")
 _FULL_VERSION: Final = re.compile(r"libnccl\.so\.([0-9]+\.[0-9]+\.[0-9]+)$")
 _VERSION_TEXT: Final = re.compile(rb"NCCL version ([0-9]+\.[0-9]+\.[0-9]+)")
 _PACKAGE: Final = re.compile(r"nvidia_nccl_cu[0-9]+-([0-9]+\.[0-9]+\.[0-9]+)[^-]*\.dist-info")
@@ -40,6 +40,10 @@ _FOLDERS: Final = (
     "/opt/nccl*/lib",
     "/opt/nvidia/nccl*/lib",
     "/opt/nvidia/hpc_sdk/Linux_*/*/comm_libs/nccl/lib",
+    "/opt/amazon/ofi-nccl/lib*",
+    "/opt/aws-ofi-nccl/lib",
+    "/opt/hpcx/nccl_rdma_sharp_plugin/lib",
+    "/usr/local/gib/lib64",
 )
 _CACHE_LIMIT: Final = 8 << 20
 _NAMES: Final = re.compile(rb"(?<![A-Z0-9_])NCCL_[A-Z0-9_]{2,80}(?=\0)")
@@ -77,20 +81,26 @@ def _candidates(files: Files, world: World) -> list[str]:
     environ = {} if world.elsewhere else world.environ
     preloaded = re.split(r"[:\s]", environ.get("LD_PRELOAD", ""))
     paths = [path for path in (*preloaded, environ.get("VLLM_NCCL_SO_PATH", "")) if path.startswith("/")]
-    folders = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")]
-    sites = () if world.elsewhere else world.search_path
-    prefixes = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name, "").startswith("/")]
-    for pattern in (*sites, *(f"{prefix}/lib/python3*/site-packages" for prefix in prefixes), *_SITE_PACKAGES):
-        folders += files.matching(f"{pattern}/nvidia/nccl/lib")
-    cache = files.data("/etc/ld.so.cache", _CACHE_LIMIT) or b""
-    folders += [match.decode(errors="replace").rstrip("/") for match in _CACHED.findall(cache)]
-    for pattern in _FOLDERS:
-        folders += files.matching(pattern)
-    for folder in dict.fromkeys(folders):
+    for folder in folders(files, world):
         names = [name for name in files.names(folder) or [] if _LIBRARY.fullmatch(name)]
         # The name that programs are linked with comes first: it is what the loader opens.
         paths += [f"{folder}/{name}" for name in sorted(names, key=lambda name: (name != "libnccl.so.2", name))]
     return paths
+
+
+def folders(files: Files, world: World) -> list[str]:
+    """Folders in which a program started here would find NCCL and its plugins, in that order."""
+    environ = {} if world.elsewhere else world.environ
+    found = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")]
+    sites = () if world.elsewhere else world.search_path
+    prefixes = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name, "").startswith("/")]
+    for pattern in (*sites, *(f"{prefix}/lib/python3*/site-packages" for prefix in prefixes), *_SITE_PACKAGES):
+        found += files.matching(f"{pattern}/nvidia/nccl/lib")
+    cache = files.data("/etc/ld.so.cache", _CACHE_LIMIT) or b""
+    found += [match.decode(errors="replace").rstrip("/") for match in _CACHED.findall(cache)]
+    for pattern in _FOLDERS:
+        found += files.matching(pattern)
+    return list(dict.fromkeys(found))
 
 
 def _version(files: Files, world: World, path: str, real: str) -> tuple[str | None, str | None]:

@@ -72,6 +72,11 @@ _MAX_BYTES: Final = 1 << 50
 _MAX_LINE_RATE: Final = 10_000_000
 _ALL_ONES: Final = 0xFFFFFFFF
 _NO_SUCH_LINK: Final = {"InvalidArgument", "NotSupported"}
+_NVLINK_ERRORS: Final = {"replay": 0, "recovery": 1, "crc": 2}
+"""Numbers of the counters DL_REPLAY, DL_RECOVERY and DL_CRC_FLIT in nvml.h."""
+_NO_COUNTER: Final = {"NotSupported", "FunctionNotFound", "AttributeError", "InvalidArgument"}
+_NOT_ASKED: Final = {"NotSupported", "FunctionNotFound", "AttributeError"}
+"""Answers that say that there is nothing to ask for."""
 _OUTDATED: Final = {"FunctionNotFound", "AttributeError", "ArgumentVersionMismatch"}
 """Answers after which an older form of the same question may do."""
 
@@ -166,7 +171,16 @@ def _read_all(door: Door) -> bool:
     """Read driver, GPUs and pairs; False when not even the number of GPUs could be had."""
     cuda = door.number("nvmlSystemGetCudaDriverVersion", subject="driver", within=(1000, 999_990), unset=(0,))
     version = door.text("nvmlSystemGetDriverVersion")
-    door.emit(Piece(driver=Driver(version=version, cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None)))
+    confidential = _confidential(door)
+    door.emit(
+        Piece(
+            driver=Driver(
+                version=version,
+                cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+                confidential=confidential,
+            )
+        )
+    )
     count = door.ask("nvmlDeviceGetCount")
     if count is None:
         return False
@@ -199,6 +213,14 @@ def _read_all(door: Door) -> bool:
             if a != b:
                 _read_pair(door, (a, handle_a), (b, handle_b))
     return True
+
+
+def _confidential(door: Door) -> Any:
+    """Confidential computing, `on` or `off`; None when the driver does not say, as those before 535."""
+    state = door.ask("nvmlSystemGetConfComputeState", subject="driver", end=_NOT_ASKED)
+    if state is None:
+        return "off" if door.last_error == "NotSupported" else None
+    return {0: "off", 1: "on"}.get(state.ccFeature)
 
 
 def _count_by_asking(door: Door) -> int:
@@ -323,6 +345,7 @@ def _read_nvlink(door: Door, handle: Any, link: int, where: str, *, active: bool
     generation = None if version is None else _NVLINK_VERSIONS.get(version)
     if not active:
         return NvLink(link=link, active=False, generation=generation)
+    errors = {name: _errors(door, handle, link, number, where) for name, number in _NVLINK_ERRORS.items()}
     kind = door.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link, subject=where)
     info = door.ask(_REMOTE, handle, link, subject=where)
     hidden = info is not None and info.domain == _ALL_ONES
@@ -333,7 +356,17 @@ def _read_nvlink(door: Door, handle: Any, link: int, where: str, *, active: bool
         remote_type=None if kind is None else _REMOTE_TYPES.get(kind),
         remote_address=None if info is None or hidden else _address(door, info, where, _REMOTE),
         remote_hidden=hidden,
+        replay_errors=errors["replay"],
+        recovery_errors=errors["recovery"],
+        crc_errors=errors["crc"],
     )
+
+
+def _errors(door: Door, handle: Any, link: int, counter: int, where: str) -> int | None:
+    """One error counter of a link; newer generations and virtual GPUs have none of this form."""
+    answer = door.ask("nvmlDeviceGetNvLinkErrorCounter", handle, link, counter, subject=where, end=_NO_COUNTER)
+    number = getattr(answer, "value", answer)
+    return number if isinstance(number, int) and 0 <= number < _ALL_ONES else None
 
 
 def _read_nvlink_speeds(door: Door, handle: Any, count: int, subject: str) -> list[int | None]:

@@ -340,10 +340,16 @@ def _read_ports(files: Files, base: str) -> list[IbPort] | None:
                 physical_state=_after_colon(files.text(f"{folder}/phys_state", 64)),
                 rate_gbit=float(rate.group(1)) if rate else None,
                 link_layer=files.text(f"{folder}/link_layer", 64) or None,
+                link_downed=_count(files, f"{folder}/counters/link_downed"),
                 gid_types=_gid_types(files, folder),
             )
         )
     return ports
+
+
+def _count(files: Files, path: str) -> int | None:
+    """A counter; None where there is none, which is nothing to report: VFs and emulated devices have no counters."""
+    return files.number(path) if files.exists(path) else None
 
 
 def _after_colon(text: str | None) -> str | None:

@@ -40,6 +40,57 @@ _NUMBER = re.compile(
 )
 _HINT = "Write it as FACT=VALUE, for example cpu.vendor=AMD; `topoadvisor facts` lists every fact."
 
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT])i?B?", re.I)
+_VARIABLE = re.compile(r"(?:NCCL|TORCH|NVSHMEM|UCX|FI|OFI_NCCL|VLLM|SGLANG|GLOO|CUDA|SLURM|GGML|RDMAV|OMPI)_[A-Z0-9_]+")
+"""A variable that was written without `env.`."""
+_ALSO_CALLED: Final = {
+    "gpu.count": "gpus.count",
+    "gpus.name": "gpu.name",
+    "gpu.model": "gpu.name",
+    "gpus.driver": "driver.version",
+    "nccl": "nccl.version",
+    "cuda": "cuda.version",
+    "driver": "driver.version",
+    "cpu.name": "cpu.model_name",
+    "cpu.cores": "cpu.allowed",
+    "numa.nodes": "numa.count",
+    "hypervisor": "vm.hypervisor",
+    "virtual_machine": "vm.guest",
+    "container": "container.kind",
+    "cloud": "platform.cloud",
+    "platform.instance_type": "platform.product",
+    "iommu.type": "iommu.mode",
+    "acs.redirect": "pair.path.acs_redirect",
+    "acs.enabled": "pair.path.acs_redirect",
+    "pair.acs_redirect": "pair.path.acs_redirect",
+    "shm.size_bytes": "shm.total_bytes",
+    "shm.size": "shm.total_bytes",
+    "limits.memlock": "limits.memlock_bytes",
+    "limits.nofile": "limits.open_files",
+    "limits.stack": "limits.stack_bytes",
+    "peermem.loaded": "modules.nvidia_peermem",
+    "nvidia_peermem": "modules.nvidia_peermem",
+    "gdr.dmabuf": "gdr.dmabuf_possible",
+    "bar1.bytes": "gpu.bar1_bytes",
+    "kernel": "kernel.version",
+    "kernel.cmdline": "kernel.command_line",
+    "symptom": "job.symptom",
+    "message": "job.message",
+    "error": "job.message",
+    "framework": "job.framework",
+    "collective": "job.collective",
+    "mig.enabled": "gpu.mig",
+    "fabric.state": "gpu.fabric.state",
+    "confidential": "confidential.enabled",
+}
+"""Other spellings of facts, as people write them in tickets."""
+
+
+def _canonical(name: str) -> str:
+    """The name as the vocabulary has it: a bare variable is `env.NAME`, and some facts go by other names."""
+    return f"env.{name}" if _VARIABLE.fullmatch(name) else _ALSO_CALLED.get(name, name)
+
+
 _VENDORS = {
     "amd": "AMD",
     "authenticamd": "AMD",
@@ -71,7 +122,7 @@ def gather(texts: list[str], file: Path | None) -> list[Assumption]:
             facts[name] = Assumption(fact=name, value=_spelled(name, value), origin=f"{file}:{line}")
     for text in texts:
         name, equals, value = text.partition("=")
-        name = name.strip()
+        name = _canonical(name.strip())
         if not equals or not _NAME.fullmatch(name):
             raise InputError(f"--assume {text[:80]!r} is not FACT=VALUE", hint=_HINT)
         if not value.strip() and not name.startswith("env."):
@@ -102,7 +153,9 @@ def _is_text(name: str) -> bool:
     return name.startswith("env.") or name.rpartition(".")[2] in _TEXT_FACTS
 
 
-_TEXT_FACTS: Final = frozenset({"version", "name", "model_name", "banner", "command_line", "product", "vendor"})
+_TEXT_FACTS: Final = frozenset(
+    {"version", "name", "model_name", "banner", "command_line", "product", "vendor", "message", "registry"}
+)
 
 
 def _from_file(file: Path) -> Iterator[tuple[str, Any, int]]:
@@ -155,7 +208,8 @@ def _flatten(node: yaml.Node, prefix: str, file: str, depth: int, seen: set[int]
                 line, column = key.start_mark.line + 1, key.start_mark.column + 1
                 raise wrong(f"{str(key.value)[:60]!r} is no name of a fact")
             last = isinstance(value, yaml.ScalarNode | yaml.SequenceNode)
-            yield from _flatten(value, prefix + key.value + ("" if last else "."), file, depth + 1, seen)
+            name = _canonical(prefix + key.value) if last else f"{prefix}{key.value}."
+            yield from _flatten(value, name, file, depth + 1, seen)
     elif not prefix or isinstance(node, yaml.MappingNode):
         raise wrong("this is no mapping of facts")
     elif isinstance(node, yaml.SequenceNode):
@@ -177,6 +231,11 @@ def _spelled(fact: str, value: Any) -> Any:
     """The value as the rest of topoadvisor spells it."""
     if not isinstance(value, str):
         return value
+    if fact.endswith("_bytes"):
+        size = _SIZE.fullmatch(value.strip())
+        if value.strip().lower() in ("unlimited", "infinity"):
+            return -1
+        return int(float(size[1]) * 1024 ** ("KMGT".index(size[2].upper()) + 1)) if size else value
     match fact.rpartition("].")[2]:
         case "cpu.vendor":
             return _VENDORS.get(value.lower(), value)
@@ -306,6 +365,8 @@ def _bool(assumption: Assumption) -> bool:
     value = _scalar(assumption.value) if isinstance(assumption.value, str) else assumption.value
     if isinstance(value, bool):
         return value
+    if str(value).lower() in ("yes", "on", "no", "off"):
+        return str(value).lower() in ("yes", "on")
     raise assumption.refused("is true or false", _HINT)
 
 

@@ -104,6 +104,7 @@ def _settings(advice: Advice, page: _Page) -> None:
             f"remove when {setting.remove_when}" if setting.remove_when else "",
             f"costs: {setting.cost}" if setting.cost else "",
             f"NCCL {setting.nccl}" if setting.nccl else "",
+            f"does not reach {_listed(setting.not_for)}" if setting.action == "set" and setting.not_for else "",
         ]
         if any(details):
             page.paragraph("; ".join(filter(None, details)), first="      ", rest="      ", code="2")
@@ -116,6 +117,10 @@ def _setting_line(setting: AdvisedSetting) -> str:
         else f"unset {setting.name}" + _where(setting.where)
     )
     return f"{what}: {setting.reason} [{setting.rule}, {setting.setting_class}]"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _where(where: str | None) -> str:

@@ -14,7 +14,12 @@ from topoadvisor.rules.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, FactType
 from topoadvisor.snapshot import Assumption
 
 _INDEXED = re.compile(r"(gpu|pair|nic|bridge)\[([^\]]+)\]\.(.+)")
-_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_TRUTH = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_OF_EVERY = ("pair", "gpu", "nic")
+"""Subject kinds whose facts may be assumed without naming the kind: `p2p.read` is `pair.p2p.read`."""
 
 
 class Assumed:
@@ -46,8 +51,8 @@ class Assumed:
     def _take(self, assumption: Assumption) -> None:
         indexed = _INDEXED.fullmatch(assumption.fact)
         name = f"{indexed[1]}.{indexed[3]}" if indexed else assumption.fact
-        if not indexed and name not in VOCABULARY and f"pair.{name}" in VOCABULARY:
-            name = f"pair.{name}"
+        if not indexed and spec(name) is None:
+            name = next((f"{kind}.{name}" for kind in _OF_EVERY if f"{kind}.{name}" in VOCABULARY), name)
         found = spec(name)
         if found is None:
             raise TopoAdvisorError(

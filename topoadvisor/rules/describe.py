@@ -38,6 +38,7 @@ def explain(rule: Rule) -> str:
         section("If a fact is unknown", [f"  {rule.ask}"] if rule.ask else []),
         section("Measurement that confirms it", [f"  {rule.verify}"] if rule.verify else []),
         section("Replaces the settings of", [f"  {', '.join(rule.overrides)}"] if rule.overrides else []),
+        section("Speaks instead of", [f"  {', '.join(rule.instead_of)}"] if rule.instead_of else []),
         section("References", (f"  {each.url} (read {each.read})" for each in rule.references)),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -94,6 +95,7 @@ def _entry(entry: Entry) -> Iterator[str]:
         "class": entry.setting_class,
         "because": entry.reason,
         "NCCL": entry.nccl,
+        "works for": ", ".join(entry.consumers),
         "only when": entry.when,
         "remove when": entry.remove_when,
         "cost": entry.cost,

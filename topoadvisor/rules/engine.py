@@ -84,7 +84,14 @@ def evaluate(rules: Iterable[Rule], facts: FactBase, *, preview: bool = False) -
                 context.put(kind, tree.get(kind, {}))
             for judge in mine:
                 found[judge.rule.id].append(judge.judge(subject, context))
-    return [outcome for rule in chosen for outcome in found[rule.id]]
+    outcomes = [outcome for rule in chosen for outcome in found[rule.id]]
+    said = {(other, each.subject) for each in outcomes if each.verdict == "fires" for other in each.rule.instead_of}
+    return [
+        Outcome(rule=each.rule, subject=each.subject, verdict="not-applicable")
+        if (each.rule.id, each.subject) in said
+        else each
+        for each in outcomes
+    ]
 
 
 def _tree(names: Iterable[str], lookup: Callable[[str], Known | Unknown]) -> dict[str, Any]:

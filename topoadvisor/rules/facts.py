@@ -6,7 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from topoadvisor.rules import facts_gpus, facts_nics, facts_node, facts_pairs, facts_settings, facts_visible
+from topoadvisor.rules import (
+    facts_gpus,
+    facts_groups,
+    facts_job,
+    facts_measured,
+    facts_nics,
+    facts_node,
+    facts_pairs,
+    facts_paths,
+    facts_platform,
+    facts_settings,
+    facts_visible,
+)
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, blend
 from topoadvisor.rules.vocabulary import SubjectKind
@@ -70,14 +82,20 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     assumed = Assumed(snapshot.assumptions)
     node = Scope(assumed.of("node"), sources.said())
     facts_node.gather(node, snapshot, sources)
+    facts_platform.gather(node, snapshot, sources)
     gpus = facts_gpus.gather(snapshot, topology, sources, assumed)
     facts_gpus.summarise(node, gpus, sources.origin(*NVML))
     unset = facts_settings.gather(node, snapshot, sources, assumed)
+    facts_job.gather(node)
     pairs = facts_pairs.gather(snapshot, topology, sources, assumed, node, gpus)
     facts_pairs.summarise(node, pairs, gpus, snapshot, topology, sources)
     facts_visible.gather(node, gpus, pairs)
+    facts_groups.gather(node, list(gpus), pairs)
+    facts_measured.summarise(node, pairs)
     nics = facts_nics.gather(snapshot, topology, sources, assumed)
     facts_nics.summarise(node, nics, snapshot, sources)
+    facts_paths.gather(node, gpus, nics, snapshot, topology, sources)
+    facts_platform.summarise(node, snapshot)
     bridges = facts_nics.bridges(snapshot, sources, assumed)
     node.put("topology.disagreements", Known(len(topology.disagreements), "derived"))
     node.put("pcie.hidden_switches", _hidden_switches(node, snapshot, sources))

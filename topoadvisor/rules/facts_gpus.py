@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topoadvisor.hardware import catalogue
 from topoadvisor.rules.assumed import Assumed
-from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, any_of, follow, negate
-from topoadvisor.snapshot import Gpu, PciDevice, PcieLink, Snapshot
+from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, any_of, follow, negate, none_of
+from topoadvisor.snapshot import Fabric, Gpu, PciDevice, PcieLink, Snapshot
 
 if TYPE_CHECKING:
     from topoadvisor.topology.model import Pair, Topology
@@ -55,6 +55,9 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     forms = _column(scopes, "gpu.form")
     node.put("gpus.sxm", any_of([follow(lambda form: form == "sxm", form) for form in forms]))
     node.put("gpus.mig", any_of(_column(scopes, "gpu.mig")) if scopes else _none())
+    covered = _column(scopes, "gpu.bar1_covers_memory")
+    node.put("gpus.bar1_covers_memory", none_of([negate(fact) for fact in covered]) if covered else _none())
+    node.put("gpus.same_architecture", _same(architectures))
     capabilities = _column(scopes, "gpu.compute_capability")
     node.put("gpus.compute_capability_min", follow(lambda *values: min(values), *capabilities) if scopes else _none())
     node.put("gpus.compute_capability_max", follow(lambda *values: max(values), *capabilities) if scopes else _none())
@@ -146,6 +149,11 @@ def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> No
         scope.put("gpu.nvlinks.active", Known(sum(bool(link.active) for link in links), origin))
     else:
         scope.put("gpu.nvlinks.active", _links_of_pairs(gpu, topology, why))
+    errors = [count for link in links or [] for count in (link.recovery_errors, link.replay_errors, link.crc_errors)]
+    counted = [count for count in errors if count is not None]
+    up = None if links is None else any(link.active is not False for link in links)
+    total = sum(counted) if counted else 0 if up is False else None
+    scope.read("gpu.nvlinks.errors", total, origin, "no error counter was read" if links else why)
 
 
 def _links_of_pairs(gpu: Gpu, topology: Topology, why: str) -> Fact:
@@ -181,6 +189,12 @@ def _pcie(scope: Scope, gpu: Gpu, device: PciDevice | None, port: PciDevice | No
     first("gpu.pcie.port_width", (port.max_link_width if port else None, sysfs))
     state = gpu.performance_state
     scope.read(
+        "gpu.pcie.replays",
+        gpu.pcie_replays,
+        nvml,
+        sources.why(*NVML, call="ReplayCounter", subject=subject),
+    )
+    scope.read(
         "gpu.pcie.idle",
         None if state is None else state > _IDLE_ABOVE,
         nvml,
@@ -193,6 +207,7 @@ def _state(scope: Scope, gpu: Gpu, device: PciDevice | None, sources: Sources) -
     why = sources.why(*NVML, call="Fabric", subject=subject)
     scope.read("gpu.fabric.state", fabric and fabric.state, origin, why)
     scope.read("gpu.fabric.status", fabric and fabric.status, origin, why)
+    _health(scope, fabric, origin, why)
     if gpu.mig is None and (scope.value("gpu.compute_capability") or _FIRST_WITH_MIG) < _FIRST_WITH_MIG:
         scope.put("gpu.mig", Known(False, "catalogue"))
     else:
@@ -209,6 +224,13 @@ def _state(scope: Scope, gpu: Gpu, device: PciDevice | None, sources: Sources) -
         else:
             scope.read("gpu.c2c_gbps", gpu.c2c_gbps, origin, sources.why(*NVML, call="C2c", subject=subject))
     scope.read("gpu.driver", device and device.driver, sources.origin(*PCI), sources.why(*PCI))
+
+
+def _health(scope: Scope, fabric: Fabric | None, origin: str, why: str) -> None:
+    """Two of the two-bit fields of NVML's fabric health mask (`nvmlGpuFabricInfo_v2_t`): 1 yes, 2 no."""
+    mask = fabric.health_mask if fabric else None
+    for fact, shift in (("gpu.fabric.degraded", 0), ("gpu.fabric.route_unhealthy", 4)):
+        scope.read(fact, None if mask is None else (mask >> shift) & 3 == 1, origin, why)
 
 
 def _peers_mode(scopes: Mapping[int, Scope]) -> None:

@@ -49,10 +49,12 @@ _MOST_INTERFACES: Final = 16
 def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: Assumed) -> dict[str, Scope]:
     """NIC name → its facts."""
     scopes: dict[str, Scope] = {}
+    devices = {device.address: device for device in snapshot.pci or []}
     labels = {name: label for matrix in snapshot.matrices for label, name in matrix.nic_legend.items()}
     for nic in snapshot.nics or []:
         scope = Scope(assumed.of("nic", f"nic:{nic.name}"), sources.said(f"nic:{nic.name}"))
         _device(scope, nic, sources)
+        _slot(scope, nic, devices, sources)
         scope.put("nic.label", Known(labels.get(nic.name, nic.name), "derived"))
         _nearest(scope, nic, topology)
         scopes[nic.name] = scope
@@ -98,6 +100,19 @@ def _device(scope: Scope, nic: Nic, sources: Sources) -> None:
     scope.read("nic.mtu", nic.mtu, origin, why)
     scope.read("nic.numa_node", nic.numa_node, origin, why)
     scope.read("nic.kind", nic.kind, origin, why)
+
+
+def _slot(scope: Scope, nic: Nic, devices: Mapping[str, PciDevice], sources: Sources) -> None:
+    """The PCIe link of a card; ports of one card are functions of one device and share it."""
+    device = devices.get(nic.address or "")
+    origin, why = sources.origin(*PCI), sources.why(*PCI)
+    scope.read("nic.pcie.current_width", device and device.link_width, origin, why)
+    scope.read("nic.pcie.max_width", device and device.max_link_width, origin, why)
+    scope.read("nic.pcie.current_gts", device and device.link_speed_gts, origin, why)
+    scope.read("nic.pcie.max_gts", device and device.max_link_speed_gts, origin, why)
+    downed = [port.link_downed for port in nic.ports or [] if port.link_downed is not None]
+    unread = "no port counter was read" if nic.ports else sources.why(*NETWORK)
+    scope.read("nic.link_downed", max(downed, default=None), sources.origin(*NETWORK), unread)
 
 
 def _nearest(scope: Scope, nic: Nic, topology: Topology) -> None:
@@ -149,6 +164,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
             local,
         ),
     )
+    _groups(node, active, snapshot, unread or missing)
     node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
     default = snapshot.host.default_interface
     node.read("net.default_interface", default, sources.origin(*PROC), sources.why(*PROC))
@@ -160,8 +176,39 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
         lambda names: [name for name in names if name != default and _virtual(name, kinds.get(name))], candidates
     )
     node.put("net.suspicious", suspicious)
+    fast = [
+        scope.value("nic.rate_gbit") or 0.0
+        for scope in nics.values()
+        if scope.value("nic.kind") in ("physical", "bond", None) and scope.value("nic.state") in ("up", "ACTIVE")
+    ]
+    node.put("net.fastest_gbit", unread or Known(max(fast, default=0.0), origin))
     first = node.put("net.bootstrap", _bootstrap(snapshot.nics or [], candidates))
     node.put("net.bootstrap_suspicious", follow(lambda name, names: name in names, first, suspicious))
+
+
+def _groups(node: Scope, active: Sequence[str], snapshot: Snapshot, unread: Fact | None) -> None:
+    """Bonds, ports that share one card, and the rows of the GID table."""
+    node.put("rdma.bonds", unread or Known([name for name in active if "bond" in name], "derived"))
+    cards: dict[str, list[str]] = {}
+    for nic in snapshot.nics or []:
+        if nic.name in active and nic.address:
+            cards.setdefault(nic.address.rpartition(".")[0], []).append(nic.name)
+    shared = [name for names in cards.values() if len(names) > 1 for name in names]
+    node.put("rdma.ports_sharing_a_card", unread or Known(shared, "derived"))
+    tables = [
+        port.gid_types
+        for nic in snapshot.nics or []
+        if nic.name in active
+        for port in nic.ports or []
+        if port.link_layer == "Ethernet" and port.state == "ACTIVE"
+    ]
+    if not tables or any(table is None for table in tables):
+        why = Unknown("no RoCE port is active" if not tables else "the GID tables were not read")
+        node.put("rdma.rocev2_indexes", unread or why)
+        return
+    rows = [{index for index, kind in (table or {}).items() if kind == "RoCE v2"} for table in tables]
+    common = sorted(set.intersection(*rows), key=natural)
+    node.put("rdma.rocev2_indexes", Known(common, "sysfs network"))
 
 
 def _layers(names: Sequence[str], devices: Mapping[str, Scope]) -> list[str]:
@@ -269,7 +316,14 @@ def bridges(snapshot: Snapshot, sources: Sources, assumed: Assumed) -> dict[str,
         scope.read("bridge.link_speed_gts", device.link_speed_gts, origin, why)
         scope.read("bridge.max_link_speed_gts", device.max_link_speed_gts, origin, why)
         scope.read("bridge.gpus_below", below.get(device.address, 0), origin, why)
-        scope.read("bridge.port_type", device.port_type, origin, why)
+        above = devices.get(device.parent or "")
+        widths = [each.max_link_width for each in (device, above) if each is not None]
+        both = above is not None and all(widths)
+        if device.port_type is None and device.parent is None and device.root is not None:
+            scope.put("bridge.port_type", Known("root-port", "inferred: nothing but a root complex is above it"))
+        else:
+            scope.read("bridge.port_type", device.port_type, origin, why)
+        scope.read("bridge.possible_width", min(filter(None, widths)) if both else None, origin, why)
         scopes[device.address] = scope
     return scopes
 

@@ -8,6 +8,7 @@ from typing import Final
 from topoadvisor.nccl import versions
 from topoadvisor.rules.functions import version_ge
 from topoadvisor.rules.scope import (
+    ASSUMED,
     DMI,
     DRIVER,
     IOMMU,
@@ -34,6 +35,9 @@ _AZURE_TAG: Final = "7783-7084-3265-9085-8269-3286-77"
 """Chassis asset tag of every Azure virtual machine."""
 
 _DGX: Final = re.compile(r"\bDGX[ -]?(A100|A800|H100|H200|H800|B200|B300|GB200|GB300|GH200|STATION|SPARK|1|2)\b", re.I)
+_AWS_TYPE: Final = re.compile(r"(p|g|trn|inf|hpc)[0-9]+[a-z0-9-]*\.([0-9]*x?large|metal(-[0-9a-z]+)?)")
+"""An instance type with accelerators, which stands where other machines have their product name."""
+
 _PASSTHROUGH_CLASSES: Final = ("0x0300", "0x0302")
 _NVIDIA: Final = "0x10de"
 
@@ -120,20 +124,39 @@ def _virtual(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
 def _iommu(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     groups = snapshot.host.iommu_groups
     origin, why = sources.origin(*IOMMU), sources.why(*IOMMU)
-    scope.read("iommu.enabled", None if groups is None else bool(groups), origin, why)
     addresses = {gpu.address for gpu in snapshot.gpus if gpu.address}
     mine = [group for group in groups or [] if addresses.intersection(group.devices)]
     types = [group.type for group in mine]
     if groups is not None and not mine and (not groups or addresses):
-        mode, translated = "off", False
+        mode = "off"
     elif not mine or None in types:
-        mode, translated = None, None
+        mode = None
         why = why if groups is None else f"{origin} does not say which type the GPUs' IOMMU groups have"
     else:
         mode = ", ".join(sorted({kind for kind in types if kind}))
-        translated = any(kind in ("DMA", "DMA-FQ") for kind in types)
+    if mode is None and (told := _told_to_kernel(snapshot.host.command_line)):
+        mode, origin = told
     scope.read("iommu.mode", mode, origin, why)
-    scope.read("iommu.translated", translated, origin, why)
+    found = scope.facts["iommu.mode"]
+    supposed = isinstance(found, Known) and found.origin == ASSUMED
+    read = None if groups is None or supposed else Known(bool(groups), origin)
+    scope.put("iommu.enabled", read or follow(lambda text: text != "off", found))
+    if scope.value("iommu.enabled") is False and not supposed:
+        # Who assumes that there is no IOMMU has said that nothing is translated.
+        found = follow(lambda _: "off", scope.facts["iommu.enabled"])
+        scope.put("iommu.mode", found)
+    scope.put("iommu.translated", follow(lambda text: bool({"DMA", "DMA-FQ"} & set(text.split(", "))), found))
+
+
+def _told_to_kernel(command_line: str | None) -> tuple[str, str] | None:
+    """The IOMMU mode that the kernel was told on its command line, and where that is from; None without one."""
+    words = (command_line or "").split()
+    off = {"amd_iommu=off", "intel_iommu=off", "iommu=off"} & set(words)
+    through = {"iommu=pt", "iommu.passthrough=1"} & set(words)
+    if not off and not through:
+        return None
+    word = sorted(off or through)[0]
+    return ("off" if off else "identity"), f"inferred: {word} on the kernel's command line"
 
 
 def _platform(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
@@ -148,7 +171,7 @@ def _platform(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
 
 def _cloud(dmi: dict[str, str]) -> str:
     vendor, tag = dmi.get("sys_vendor", ""), dmi.get("chassis_asset_tag", "")
-    if vendor == "Amazon EC2" or tag == "Amazon EC2":
+    if vendor == "Amazon EC2" or tag == "Amazon EC2" or _AWS_TYPE.fullmatch(dmi.get("product_name", "")):
         return "aws"
     if tag == _AZURE_TAG:
         return "azure"
@@ -179,6 +202,8 @@ def _kernel(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     loaded = None if host.modules is None else set(host.modules)
     peermem = None if loaded is None else bool(loaded & {"nvidia_peermem", "nv_peer_mem"})
     scope.read("modules.nvidia_peermem", peermem, origin, why)
+    for name in ("mlx5_ib", "ib_umad"):
+        scope.read(f"modules.{name}", None if loaded is None else name in loaded, origin, why)
     scope.read("modules.gdrdrv", None if loaded is None else "gdrdrv" in loaded, origin, why)
     scope.put("gdr.peermem", scope.facts["modules.nvidia_peermem"])
     open_modules = follow(lambda flavour: flavour == "open", scope.facts["driver.flavour"])

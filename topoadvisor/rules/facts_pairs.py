@@ -10,9 +10,24 @@ from topoadvisor.hardware import catalogue
 from topoadvisor.nccl import model
 from topoadvisor.nccl.levels import NcclPath, parse_int
 from topoadvisor.numbers import whole
+from topoadvisor.rules import facts_measured
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import version_ge
-from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, any_of, blend, follow, none_of
+from topoadvisor.rules.scope import (
+    ASSUMED,
+    FROM_ASSUMED,
+    NVML,
+    PCI,
+    Fact,
+    Known,
+    Scope,
+    Sources,
+    Unknown,
+    any_of,
+    blend,
+    follow,
+    none_of,
+)
 from topoadvisor.snapshot import Measurement, P2p, Snapshot
 from topoadvisor.topology import links
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
@@ -223,7 +238,14 @@ def _wires(scope: Scope, pair: Pair | None, a: Scope, b: Scope, node: Scope) -> 
     origin = "" if pair is None else f"inferred: from {pair.origin}" if pair.inferred else pair.origin
     scope.read("pair.link_class", pair and pair.link_class, origin, why)
     scope.read("pair.pcie_class", pair and pair.pcie_class, origin, why)
-    nvlinks = scope.read("pair.nvlinks", pair.nvlinks if pair else None, origin, why)
+    joined = scope.facts["pair.link_class"]
+    if isinstance(joined, Known) and joined.origin == ASSUMED:
+        # Who assumes a link class has said how many NVLinks there are, and over what the pair goes without any.
+        nvlinks = scope.put("pair.nvlinks", Known(links.nvlink_count(joined.value), FROM_ASSUMED))
+        if not links.nvlink_count(joined.value) and joined.value != "C2C":
+            scope.put("pair.pcie_class", Known(joined.value, FROM_ASSUMED))
+    else:
+        nvlinks = scope.read("pair.nvlinks", pair.nvlinks if pair else None, origin, why)
     through = pair.through_switch if pair and isinstance(nvlinks, Known) else None
     scope.read("pair.through_switch", through, origin, why)
     scope.read("pair.gbps", pair and pair.gbps, origin, "the bandwidth of this path is not known")
@@ -353,7 +375,8 @@ def _path(
     elif known:
         why = "reading ACS needs root" if snapshot.origin == "live" else sources.why(*PCI)
     unread = not known or None in states
-    scope.read("pair.path.acs_redirect", True if redirecting else None if unread else False, origin, why)
+    acs = scope.read("pair.path.acs_redirect", True if redirecting else None if unread else False, origin, why)
+    scope.put("pair.path.acs_known", Known(isinstance(acs, Known), "derived"))
     scope.read("pair.path.acs_bridges", redirecting if redirecting or not unread else None, origin, why)
 
 
@@ -392,3 +415,4 @@ def _measured(scope: Scope, runs: Sequence[Measurement], sources: Sources) -> No
     scope.read("pair.measured.outcome", max(told, key=_OUTCOMES.index, default=None), origin, why)
     checked = [run.data_ok for run in runs if run.data_ok is not None]
     scope.read("pair.measured.data_ok", all(checked) if checked else None, origin, why)
+    facts_measured.of_pair(scope, runs, origin, why)

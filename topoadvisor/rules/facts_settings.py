@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from difflib import SequenceMatcher
+from functools import cache
 from typing import Final
 
 from topoadvisor.nccl import choices, defaults, levels, settings, versions
@@ -11,12 +14,25 @@ from topoadvisor.rules import facts_visible
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import exact, matches_set
 from topoadvisor.rules.scope import ASSUMED, SETTINGS, Fact, Known, Scope, Sources, Unknown, blend, follow
+from topoadvisor.rules.vocabulary import nearest
 from topoadvisor.snapshot import LOG, Setting, Snapshot, only_logged
 
 _UNIFORM_SINCE: Final = "2.23.4"
 """First NCCL whose default P2P level depends on nothing but an AMD CPU with at most two GPUs."""
 
-_NEIGHBOURS: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+_NEIGHBOURS: Final = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "LOCAL_WORLD_SIZE",
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_GPUS_PER_TASK",
+    "NVSHMEM_HCA_LIST",
+)
 """Variables of others that facts are made of."""
 
 _DISABLE, _LEVEL = "env.NCCL_P2P_DISABLE", "env.NCCL_P2P_LEVEL"
@@ -106,11 +122,18 @@ def variables(snapshot: Snapshot, node: Scope, assumed: Assumed) -> dict[str, Sc
     removed = {name for name, value in assumed.of("node").items() if value == ""}
     entries = [setting for setting in entries if f"env.{setting.name}" not in removed]
     seen: set[str] = set()
+    winners: dict[str, Setting] = {}
+    for setting in entries:
+        winners.setdefault(setting.name, setting)
     for setting in entries:
         identity = f"variable:{setting.name}"
         if setting.name in seen:
             identity += f"@{setting.origin}" + (f":{setting.line}" if setting.line else "")
-        scopes[identity] = _variable(setting, setting.name in seen, node, assumed.of("variable"))
+        scope = _variable(setting, setting.name in seen, node, assumed.of("variable"))
+        winner = winners[setting.name]
+        scope.put("variable.winner", Known(winner.value, "derived"))
+        scope.put("variable.winner_origin", Known(winner.origin, "derived"))
+        scopes[identity] = scope
         seen.add(setting.name)
     return scopes
 
@@ -146,6 +169,7 @@ def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[
     near = node.facts["rdma.gpu_local"]
     omits = follow(lambda chosen, local: [name for name in local if name not in chosen], selects, near)
     scope.put("variable.omits", omits if info is not None and info.parser == "hca" else nothing)
+    scope.put("variable.missing", _missing(setting, node))
     scope.put("variable.exact", Known(exact(setting.value), "derived") if selectable else nothing)
     known_words = _WORDS.get(info.parser or "") if info is not None else None
     no_list = Unknown(f"{setting.name} is no list of algorithms or protocols")
@@ -155,7 +179,65 @@ def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[
     scope.put("variable.forces_ll128", forced if known_words is choices.PROTOCOLS else no_list)
     scope.put("variable.level", _level(setting, info, node))
     scope.put("variable.overridden", Known(overridden, "derived"))
+    _register(scope, setting)
     return scope
+
+
+def _missing(setting: Setting, node: Scope) -> Fact:
+    """Names in the value that nothing here has. Gloo takes whole names, NCCL beginnings of them."""
+    names = [name.strip() for name in setting.value.split(",") if name.strip()]
+    if setting.name == "GLOO_SOCKET_IFNAME":
+        return follow(lambda here: [name for name in names if name not in here], node.facts["net.interfaces"])
+    if setting.name == "NCCL_IB_HCA":
+        prefix = "=" if setting.value.lstrip("^").startswith("=") else ""
+        bare = [name.lstrip("^=") for name in names]
+        return follow(
+            lambda here: [name for name in bare if not matches_set(f"{prefix}{name}", here)], node.facts["rdma.names"]
+        )
+    return Unknown(f"{setting.name} is no list of devices")
+
+
+def _register(scope: Scope, setting: Setting) -> None:
+    """What the register of variables says of the name, and what is odd about how it is written."""
+    info, invention = settings.find(setting.name), settings.inventions().get(setting.name)
+    scope.put("variable.owner", Known(info.owner if info else "", "catalogue"))
+    scope.put("variable.replacement", Known((info.replacement if info else None) or "", "catalogue"))
+    scope.put("variable.invented", Known(invention is not None, "catalogue"))
+    instead = ", ".join(invention.instead) if invention else ""
+    scope.put("variable.instead", Known(instead, "catalogue"))
+    near = "" if info or invention or settings.family(setting.name) else _slip(setting.name)
+    scope.put("variable.nearest", Known(near, "catalogue"))
+    bent = bool(_BENT_NAME.search(setting.name)) or _bent_value(setting)
+    scope.put("variable.bent", Known(bent, "derived"))
+    scope.read("variable.file_exists", setting.exists, setting.origin, "whether the file exists was not looked at")
+
+
+_BENT_NAME: Final = re.compile(r"^export\b|\s|^[^A-Za-z_]")
+
+
+def _bent_value(setting: Setting) -> bool:
+    """Blanks and quotes that a shell would take away and NCCL's files do not; a value from the environment is meant."""
+    text = setting.value
+    in_file = setting.line is not None
+    return in_file and (text != text.strip() or (len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"))
+
+
+_OF_BUILDS: Final = re.compile(r"NCCL_(VERSION|HOME|ROOT|ROOT_DIR|DIR|PREFIX|INCLUDE\w*|LIB\w*|LINK\w*|PATH)")
+"""What images and build scripts call their own settings; NCCL is not meant to read them."""
+_ALIKE: Final = 0.88
+
+
+def _slip(name: str) -> str:
+    """The name that NCCL reads and that was probably meant; empty when none is close."""
+    if not name.startswith("NCCL_") or _OF_BUILDS.fullmatch(name):
+        return ""
+    close = nearest(name, _names())
+    return close if close is not None and SequenceMatcher(None, name, close).ratio() >= _ALIKE else ""
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(settings.registry())
 
 
 def _level(setting: Setting, info: settings.SettingInfo | None, node: Scope) -> Fact:

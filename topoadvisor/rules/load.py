@@ -87,10 +87,11 @@ def collect(sources: Sequence[RuleFile]) -> tuple[list[Rule], list[InputError]]:
             by_id[rule.id] = source, number, rule
             by_name[rule.name] = rule
     for source, number, rule in by_id.values():
-        for place, other in enumerate(rule.overrides):
-            if other not in by_id:
-                message = f"the rule overrides {other}, and there is no such rule"
-                faults.append(source.fault(number, ("overrides", place), message, suggestion(other, by_id)))
+        for key, verb in (("overrides", "overrides"), ("instead_of", "speaks instead of")):
+            for place, other in enumerate(getattr(rule, key)):
+                if other not in by_id:
+                    message = f"the rule {verb} {other}, and there is no such rule"
+                    faults.append(source.fault(number, (key, place), message, suggestion(other, by_id)))
     for circle in _circles({rule.id: rule.overrides for _, _, rule in by_id.values()}):
         source, number, rule = by_id[circle[0]]
         message = f"these rules override each other in a circle, so that none counts: {' → '.join(circle)}"

@@ -42,6 +42,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """NCCL versions it is meant for: `>=2.21`, `>=2.6,<2.23`."""
     remove_when: str | None = None
     cost: str | None = None
+    consumers: list[str] = []
+    """For whom it works, of `nccl.consumers.NAMES`; those that read the variable when absent."""
     when: str | None = None
     """CEL: this entry applies only then."""
 
@@ -69,6 +71,8 @@ class RuleText(Struct, frozen=True, kw_only=True):
     """A read-only command that decides when a fact is unknown; a template."""
     overrides: list[str] = []
     """Rules whose setting of the same variable this rule replaces."""
+    instead_of: list[str] = []
+    """Rules that say less about the same: where this one fires, they are silent about the same subject."""
     references: list[Reference] = []
 
 

@@ -42,7 +42,12 @@ DRIVER: Final = ("procfs driver", "procfs")
 NCCL: Final = ("nccl",)
 SETTINGS: Final = ("environment", "nccl.conf")
 
-_NAMES: Final = {"nvml": "NVML", "dmi": "DMI", "nccl": "search for NCCL"}
+_NAMES: Final = {
+    "nvml": "NVML",
+    "dmi": "DMI",
+    "nccl": "search for NCCL",
+    "surroundings": "search for vendors' files and device nodes",
+}
 _FOREIGN: Final = {
     "matrix": "a pasted matrix",
     "text": "the given text",

@@ -41,6 +41,11 @@ gpus.model text | the model name, when all GPUs share it
 gpus.architecture text | turing, ampere, ada, hopper, blackwell, …, when all GPUs share it
 gpus.geforce bool | every GPU is a GeForce
 gpus.mig bool | some GPU is in MIG mode
+gpus.bar1_covers_memory bool | the BAR1 of every GPU is at least as large as its memory
+gpus.same_architecture bool | all GPUs are of one architecture
+gpus.expected int | GPUs of such a machine when it is complete; 0 when it has no fixed number
+gpus.pci_count int | NVIDIA GPUs on the PCI bus, whether a driver took them or not
+gpus.unbound texts | PCI addresses of NVIDIA GPUs that no driver has taken
 gpus.sxm bool | some GPU sits on an SXM board
 gpus.compute_capability_min number | lowest compute capability
 gpus.compute_capability_max number | highest compute capability
@@ -52,6 +57,9 @@ nvlink.full_mesh bool | every pair of GPUs has NVLink
 nvlink.switch bool | NVLinks run through NVSwitches
 nvlink.hidden_switch bool | NVLink peers exist that this operating system cannot see
 nvlink.summary text | NVLink classes and how many pairs have each
+nvlink.groups text | groups of GPUs that NVLink joins: GPU0 GPU1 | GPU2 GPU3; empty when none
+nvlink.largest_group int | GPUs in the largest of these groups; 0 when none
+nvlink.ring bool | NVLinks close a ring over the GPUs of a job: those that CUDA_VISIBLE_DEVICES selects, else all
 p2p.any_refused bool | the driver refuses peer access for some pair
 p2p.all_ok bool | the driver grants peer reads and writes for every pair
 p2p.none_ok bool | the driver grants peer access for no pair
@@ -62,24 +70,53 @@ p2p.worst_nccl_path text | farthest NCCL path type between two GPUs; empty with 
 p2p.worst_nvlinkless_path text | farthest NCCL path type of the pairs without NVLink; empty when all have one
 p2p.switch_pairs int | GPU pairs that PCIe switches join (PIX or PXB)
 p2p.worst_class text | `nvidia-smi` class of the farthest two GPUs over PCIe; empty with one GPU
+p2p.uplink_groups text | groups of GPUs behind one PCIe switch or tree of switches; empty when none
+p2p.largest_uplink_group int | GPUs in the largest of these groups; 0 when none
+p2p.staged_pairs int | pairs that NCCL stages through shared host memory
+p2p.network_pairs int | pairs of this machine that NCCL sends over the network
+p2p.pcie_pairs int | pairs without NVLink that NCCL lets talk directly over PCIe
+p2p.host_pairs int | pairs without NVLink whose PCIe path crosses a host bridge
 c2c.any bool | some GPU has a chip-to-chip link to its CPU
+job.symptom text | what was reported: hang, slow, refused, crash, wrong-data, out-of-memory; empty when nothing was
+job.message text | what a program printed about it; empty when nothing was given
+job.framework text | who communicates: NCCL, PyTorch, vLLM, SGLang, TensorRT-LLM, llama.cpp, …; empty when nobody said
+job.collective text | the operation concerned: all-reduce, all-to-all, …; empty when nobody said
+job.transport text | transport that its log names: P2P, SHM, NET/Socket, NET/IB; empty when nobody said
+job.nodes int | machines of the job; 0 when nobody said
+job.local_ranks int | processes of the job on this machine; 0 when nobody said
+job.failed_after_seconds int | seconds from its start to its failure; -1 when nobody said
+job.busbw_gbps number | bus bandwidth that a benchmark reached over the GPUs of this machine; 0 when nobody said
 driver.version text | NVIDIA driver version
 driver.flavour text | open or proprietary kernel modules
 driver.patched_p2p bool | the driver is a community build that enables P2P
+driver.stream_mem_ops bool | the driver was loaded with NVreg_EnableStreamMemOPs=1
+driver.peer_mapping_override bool | the driver was loaded with the registry key PeerMappingOverride=1
+driver.registry text | registry keys that the driver was loaded with
+confidential.enabled bool | GPUs run in confidential-computing mode
 cuda.version text | highest CUDA version that the driver supports
 nccl.version text | version of the NCCL library that comes first
 nccl.default_p2p_level text | farthest path over which this NCCL uses P2P by itself
 nccl.default_reason text | why the default P2P level is what it is, one clause
 nccl.p2p_level text | farthest path over which NCCL uses P2P after NCCL_P2P_DISABLE and NCCL_P2P_LEVEL
 nccl.libraries int | NCCL libraries found
+nccl.versions texts | different versions of the NCCL libraries found
+nccl.net_plugins texts | NCCL network plugins (libnccl-net*.so) in the loader's folders
 cpu.vendor text | Intel, AMD, Arm, IBM, Zhaoxin, NVIDIA
 cpu.architecture text | x86_64, aarch64, ppc64le
 cpu.model_name text | CPU model as read
 cpu.family int | CPU family number
 cpu.model int | CPU model number
 cpu.sockets int | CPU sockets
+cpu.desktop bool | a processor for desktops or notebooks
+cpu.generation text | Rome, Milan, Genoa, Turin, Skylake, …
+cpu.allowed int | logical CPUs that this process may run on
+cpu.governor text | frequency governor: performance, powersave, schedutil
+kernel.numa_balancing bool | the kernel moves pages between NUMA nodes by itself
+capabilities.ipc_lock bool | this process may lock any amount of memory
+capabilities.sys_nice bool | this process may place memory on NUMA nodes, which cuMem host allocations need
 numa.count int | NUMA nodes
 numa.gpu_nodes int | different NUMA nodes that GPUs are nearest to
+numa.without_memory int | NUMA nodes that have CPUs but no memory
 vm.guest bool | this is a virtual machine
 vm.hypervisor text | KVM, VMware, Microsoft, Xen, none
 vm.host_with_passthrough bool | a GPU is bound to vfio-pci, for a guest of this host
@@ -92,18 +129,34 @@ platform.vendor text | maker of the system
 platform.product text | product name of the system
 platform.cloud text | aws, azure, gcp, oci, none
 platform.system text | dgx-1, dgx-a100, dgx-h100, …, none
+platform.machine text | machine type of a cloud (p5.48xlarge, NDv5, a3-ultragpu-8g) or the system; partly inferred
+platform.efa_expected int | EFA devices of a complete instance of this type; 0 when it has none or is not known
+vendor.profile text | the cloud vendor's NCCL profile or topology file that is here; empty when none
+vendor.efa_plugin bool | the folder of AWS's NCCL plugin is here
 shm.total_bytes int | size of /dev/shm in bytes
 shm.free_bytes int | free bytes in /dev/shm
 limits.memlock_bytes int | locked memory a process may have, in bytes; -1 = unlimited
 limits.open_files int | files a process may open; -1 = unlimited
+limits.stack_bytes int | stack limit in bytes; -1 = unlimited
 kernel.version text | kernel release
 kernel.command_line text | kernel command line
 modules.nvidia_peermem bool | nvidia_peermem (or nv_peer_mem) is loaded
 modules.gdrdrv bool | gdrdrv is loaded
+modules.mlx5_ib bool | mlx5_ib is loaded
+modules.ib_umad bool | ib_umad is loaded
 gdr.peermem bool | GPUDirect RDMA is possible through nvidia_peermem
 gdr.dmabuf_possible bool | GPUDirect RDMA is possible through DMA-BUF: open modules, kernel 5.12 or newer
 gdr.any_path bool | GPUDirect RDMA is possible one way or the other
+gdr.memory_peers bool | the kernel shows nv_mem below /sys/kernel/mm/memory_peers, where NCCL before 2.23.4 looks
+gdr.acs_bridges texts | bridges between a GPU and a port below the same switch on which ACS redirects
+gdr.far_gpus texts | GPUs without an active RDMA port below their own PCIe switch
 fabricmanager.state text | active, inactive, failed, not-installed
+fabricmanager.version text | version of the fabric manager
+fabricmanager.matches_driver bool | the fabric manager has the driver's version
+imex.state text | nvidia-imex: active, inactive, failed, not-installed
+imex.channel bool | /dev/nvidia-caps-imex-channels/channel0 is here
+mnnvl.possible bool | the GPUs belong to a multi-node NVLink fabric and have joined it
+nvshmem.used bool | variables of NVSHMEM are set, or the job was said to use it
 fabric.completed bool | every GPU is registered with its NVLink fabric
 nvswitch.visible bool | NVSwitches are driven from this operating system
 rdma.count int | RDMA devices
@@ -116,6 +169,10 @@ rdma.link_layers texts | link layers of active ports
 rdma.local_link_layers texts | link layers among rdma.gpu_local
 rdma.others_near_other_layer texts | the rdma.others_near of a link layer that no rdma.gpu_local has
 rdma.efa bool | some RDMA device is an AWS EFA
+rdma.uverbs int | /dev/infiniband/uverbs* device nodes
+rdma.bonds texts | active RDMA devices that are bonds
+rdma.ports_sharing_a_card texts | active RDMA devices that are ports of one card and share its PCIe link
+rdma.rocev2_indexes texts | rows of the GID table that are RoCE v2 on every active RoCE port
 rdma.hca_exact text | NCCL_IB_HCA value that selects the GPU-local devices; empty when there is nothing to choose
 visible.set bool | CUDA_VISIBLE_DEVICES is in force and lists plain indexes
 visible.gpus texts | labels of the GPUs that it selects
@@ -127,10 +184,16 @@ visible.alternative_worst_class text | link class of the farthest two GPUs of vi
 net.default_interface text | interface of the IPv4 default route
 net.interfaces texts | interfaces that are up
 net.candidates texts | interfaces from which NCCL takes its sockets when nothing is set
+net.fastest_gbit number | rate of the fastest interface or port that is up, Gbit/s; 0 without one
 net.bootstrap text | the first of net.candidates, which NCCL starts a job over; empty without one
 net.bootstrap_suspicious bool | net.bootstrap is one of net.suspicious
 net.suspicious texts | the net.candidates that are bridges, virtual pairs or tunnels
 topology.disagreements int | things that two sources say differently
+measured.any bool | peer copies were measured
+measured.ring_gbps number | slowest hop of a ring with all hops at once, GB/s; 0 when not measured
+measured.ring_sum_gbps number | slowest hop of the same ring with each hop alone, GB/s; 0 when not measured
+pcie.unknown_speeds texts | GPUs and bridges above them whose link speed the kernel does not know
+pcie.chipset_gpus texts | GPUs in slots of the chipset instead of the CPU
 pcie.hidden_switches bool | a guest in which the PCIe switches above the GPUs do not appear
 topology_file.default bool | the topology file exists that NCCL reads without being told
 gpu.index int | number in PCI bus order
@@ -151,15 +214,21 @@ gpu.nvlinks.inactive int | NVLinks that are down
 gpu.nvlinks.expected int | NVLinks of this model
 gpu.nvlinks.wanted int | NVLinks of this model, or where it is not known, gpu.nvlinks.peers_mode
 gpu.nvlinks.peers_mode int | most frequent number of active NVLinks among the other GPUs of this model
+gpu.nvlinks.errors int | replays, recoveries and CRC errors that the driver counts on its NVLinks
 gpu.pcie.current_gen int | PCIe generation now; drops while idle
 gpu.pcie.max_gen int | highest generation of device and slot together
 gpu.pcie.device_max_gen int | highest generation of the device
 gpu.pcie.current_width int | PCIe lanes now
 gpu.pcie.max_width int | lanes of the device
 gpu.pcie.port_width int | lanes of the port above the device
+gpu.pcie.replays int | packets that its PCIe link sent again since the last reset
+gpu.pcie.chipset bool | it sits in a slot of the chipset, not of the CPU
 gpu.pcie.idle bool | performance state above 2: the generation is not comparable
 gpu.fabric.state text | not-supported, not-started, in-progress, completed
 gpu.fabric.status int | fabric status code; 0 is good
+gpu.fabric.degraded bool | its fabric reports degraded bandwidth
+gpu.fabric.route_unhealthy bool | its fabric reports an unhealthy route
+gpu.local_cpus_allowed bool | this process may run on some CPU next to it
 gpu.mig bool | MIG is on
 gpu.virtualization text | none, passthrough, vgpu, host-vgpu, host-vsga
 gpu.c2c_gbps number | chip-to-chip link to the CPU, GB/s per direction
@@ -181,12 +250,19 @@ pair.p2p.ok bool | reads and writes are OK in both directions
 pair.p2p.refused bool | reads or writes are refused
 pair.path.bridges texts | addresses of the PCIe bridges between the two
 pair.path.acs_redirect bool | ACS on a bridge between the two sends peer traffic up to the root complex
+pair.path.acs_known bool | whether ACS redirects between the two could be read
 pair.path.acs_bridges texts | bridges between the two on which ACS does that
 pair.path.crosses_host bool | the PCIe path leaves the switches and crosses a host bridge
 pair.nccl.transport text | transport that NCCL takes: P2P, SHM or NET
 pair.measured.uni_gbps number | measured peer copy, GB/s, the slower direction
 pair.measured.bi_gbps number | measured peer copy both ways at once, GB/s in sum
 pair.measured.outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of the runs
+pair.measured.any bool | copies between the two were measured
+pair.measured.p2p_gbps number | measured copy with peer access, GB/s, the slower direction
+pair.measured.staged_gbps number | measured copy without peer access, GB/s, the slower direction
+pair.measured.both_ways bool | the two were copied between with peer access and without
+pair.measured.class_pairs int | pairs of its link class that were measured
+pair.measured.class_median_gbps number | median of the measured pairs of its link class
 pair.measured.data_ok bool | copied data arrived unchanged
 nic.name text | RDMA device name, else interface name
 nic.label text | NIC0, … as `nvidia-smi` numbers it, else the name
@@ -203,10 +279,16 @@ nic.gpu_local bool | below one PCIe switch with some GPU
 nic.siblings_active int | other active RDMA devices as near to a GPU
 nic.numa_node int | NUMA node; -1 when the platform does not say
 nic.kind text | physical, bridge, veth, bond, loopback, vlan, tunnel, virtual
+nic.pcie.current_width int | PCIe lanes now
+nic.pcie.max_width int | PCIe lanes of the card
+nic.pcie.current_gts number | GT/s of a lane now
+nic.pcie.max_gts number | GT/s of a lane at most
+nic.link_downed int | how often its link went down since the counters were cleared
 bridge.address text | PCI address
 bridge.acs_redirect bool | ACS redirects requests or completions
 bridge.link_width int | lanes now
 bridge.max_link_width int | lanes at most
+bridge.possible_width int | lanes that it and the port above it have both
 bridge.link_speed_gts number | GT/s now
 bridge.max_link_speed_gts number | GT/s at most
 bridge.gpus_below int | GPUs below it
@@ -224,10 +306,20 @@ variable.removed text | first NCCL release that no longer reads it; empty when n
 variable.selects texts | RDMA devices that NCCL_IB_HCA selects, or interfaces that NCCL_SOCKET_IFNAME selects
 variable.omits texts | RDMA devices next to a GPU that NCCL_IB_HCA leaves out
 variable.exact text | the same list with exact names, for those two
+variable.missing texts | names in a value of GLOO_SOCKET_IFNAME or NCCL_IB_HCA that nothing here has
 variable.unknown_words texts | what NCCL 2.24 and newer does not know in NCCL_ALGO or NCCL_PROTO
 variable.forces_ll128 bool | NCCL_PROTO enables LL128 past NCCL's safety check
 variable.level text | NCCL level that the value becomes; empty when NCCL ignores it
 variable.overridden bool | another setting of this name wins
+variable.winner text | the value of this name that counts
+variable.winner_origin text | where that value is set
+variable.owner text | who reads it: NCCL, PyTorch, NVSHMEM, libfabric, …; empty when nobody is known to
+variable.replacement text | the name that took its place; empty when none
+variable.invented bool | a name in circulation that nobody reads
+variable.instead text | what was probably meant by an invented name; empty when nothing like it exists
+variable.nearest text | for a name that nobody is known to read, the nearest one that NCCL reads; empty when none
+variable.bent bool | blanks, quotes or `export` that a shell would take away and a file of NCCL does not
+variable.file_exists bool | the file exists that it names
 """
 
 
@@ -256,7 +348,8 @@ FORMS: Final[dict[str, str]] = {
     **dict.fromkeys(("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink"), _ANSWERS),
     "pair.nccl.transport": "P2P|SHM|NET",
     "driver.flavour": "open|proprietary",
-    "fabricmanager.state": "active|inactive|failed|not-installed",
+    **dict.fromkeys(("fabricmanager.state", "imex.state"), "active|inactive|failed|not-installed"),
+    "job.symptom": "hang|slow|refused|crash|wrong-data|out-of-memory|",
     "gpu.fabric.state": "not-supported|not-started|in-progress|completed",
     "gpu.virtualization": "none|passthrough|vgpu|host-vgpu|host-vsga",
     "pair.measured.outcome": "ok|wrong-data|timeout|crashed|error|skipped",

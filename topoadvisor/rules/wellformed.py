@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from topoadvisor.nccl import conf, settings, versions
+from topoadvisor.nccl import conf, consumers, settings, versions
 from topoadvisor.rules import cel
 from topoadvisor.rules.model import PLACEHOLDER, Entry, RuleText
 from topoadvisor.rules.vocabulary import KINDS, ROOTS, VOCABULARY, SubjectKind, kind_of, nearest, spec, suggestion
@@ -50,6 +50,8 @@ def problems(rule: RuleText) -> Iterator[Problem]:
         yield from _entry(("advice", number), entry, measured=any(_MEASURED in name for name in rule.evidence))
     if rule.id in rule.overrides:
         yield Problem(("overrides",), "a rule cannot override itself")
+    if rule.id in rule.instead_of:
+        yield Problem(("instead_of",), "a rule cannot speak instead of itself")
     for number, reference in enumerate(rule.references):
         if not reference.url.startswith(("https://", "http://")):
             yield Problem(("references", number, "url"), f"`{reference.url}` is no web address")
@@ -150,6 +152,10 @@ def _entry(place: Place, entry: Entry, *, measured: bool) -> Iterator[Problem]:
             yield Problem(where, f"`{name}` is no variable name")
         else:
             yield from _variable(where, name)
+    for number, consumer in enumerate(entry.consumers):
+        if consumer not in consumers.NAMES:
+            hint = suggestion(consumer, consumers.NAMES) or f"Those known are {', '.join(consumers.NAMES)}."
+            yield Problem((*place, "consumers", number), f"nobody here is called `{consumer}`", hint)
     if entry.nccl is not None:
         try:
             versions.split(entry.nccl)

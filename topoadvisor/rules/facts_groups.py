@@ -1,0 +1,121 @@
+"""Which GPUs belong together: groups that NVLink joins, groups behind one PCIe uplink, closed NVLink rings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from topoadvisor.rules.scope import Fact, Known, Scope, Unknown, blend
+
+_NEAR: Final = ("PIX", "PXB")
+_MOST_SEARCHED: Final = 16
+"""GPUs up to which a closed ring is looked for; the search may visit every order of them."""
+
+Key = tuple[int, int]
+
+
+def gather(node: Scope, gpus: Sequence[int], pairs: Mapping[Key, Scope]) -> None:
+    """Record the node facts `nvlink.groups`, `nvlink.ring`, `p2p.uplink_groups` and what is counted from them."""
+    linked = _edges(pairs, "pair.nvlinks", lambda count: count > 0)
+    near = _edges(pairs, "pair.pcie_class", lambda name: name in _NEAR)
+    _put_groups(node, "nvlink.groups", "nvlink.largest_group", gpus, linked)
+    _put_groups(node, "p2p.uplink_groups", "p2p.largest_uplink_group", gpus, near)
+    node.put("nvlink.ring", _ring(node, gpus, linked))
+    ways = [scope.facts["pair.nccl.transport"] for scope in pairs.values()]
+    node.put("p2p.staged_pairs", _count(ways, lambda way: bool(way == "SHM")))
+    node.put("p2p.network_pairs", _count(ways, lambda way: bool(way == "NET")))
+    node.put(
+        "p2p.pcie_pairs", _count([_without_link(scope, "pair.nccl.transport") for scope in pairs.values()], _direct)
+    )
+    node.put(
+        "p2p.host_pairs", _count([_without_link(scope, "pair.path.crosses_host") for scope in pairs.values()], bool)
+    )
+
+
+def _without_link(scope: Scope, name: str) -> Fact:
+    """A fact of a pair that has no NVLink; empty, whatever the fact is, for one that has."""
+    links = scope.facts["pair.nvlinks"]
+    if isinstance(links, Unknown):
+        return links
+    return Known("", links.origin) if links.value else scope.facts[name]
+
+
+def _direct(way: Any) -> bool:
+    return bool(way == "P2P")
+
+
+def _edges(pairs: Mapping[Key, Scope], fact: str, test: Callable[[Any], bool]) -> dict[Key, bool] | Unknown:
+    found: dict[Key, bool] = {}
+    for key, scope in pairs.items():
+        value = scope.facts[fact]
+        if isinstance(value, Unknown):
+            return value
+        found[key] = bool(test(value.value))
+    return found
+
+
+def _count(facts: Iterable[Fact], test: Callable[[Any], bool]) -> Fact:
+    total, seen = 0, []
+    for fact in facts:
+        if isinstance(fact, Unknown):
+            return fact
+        seen.append(fact)
+        total += bool(test(fact.value))
+    return Known(total, blend(seen))
+
+
+def _put_groups(node: Scope, text: str, size: str, gpus: Sequence[int], edges: dict[Key, bool] | Unknown) -> None:
+    """Groups of two GPUs and more; `GPU0 GPU1 | GPU2 GPU3`."""
+    if isinstance(edges, Unknown):
+        node.put(text, edges)
+        node.put(size, edges)
+        return
+    joined = [group for group in groups(gpus, [key for key, there in edges.items() if there]) if len(group) > 1]
+    words = (" ".join(f"GPU{index}" for index in group) for group in joined)
+    node.put(text, Known(" | ".join(words), "derived"))
+    node.put(size, Known(max(map(len, joined), default=0), "derived"))
+
+
+def groups(gpus: Sequence[int], edges: Iterable[Key]) -> list[list[int]]:
+    """What the edges join, directly or through others; each group ascending, in the order of its first GPU."""
+    where = {gpu: {gpu} for gpu in gpus}
+    for a, b in edges:
+        merged = where[a] | where[b]
+        for gpu in merged:
+            where[gpu] = merged
+    return sorted({min(group): sorted(group) for group in where.values()}.values())
+
+
+def _ring(node: Scope, gpus: Sequence[int], edges: dict[Key, bool] | Unknown) -> Fact:
+    """Whether NVLinks close a ring over the GPUs of a job: those that CUDA_VISIBLE_DEVICES selects, else all."""
+    if isinstance(edges, Unknown):
+        return edges
+    named = {f"GPU{gpu}": gpu for gpu in gpus}
+    chosen = [named[label] for label in node.value("visible.gpus") or () if label in named] or list(gpus)
+    if len(chosen) < 2:
+        return Unknown("there are no two GPUs")
+    if len(chosen) > _MOST_SEARCHED:
+        return Unknown(f"a ring over more than {_MOST_SEARCHED} GPUs is not looked for")
+    near = {
+        gpu: {b for a, b in edges if a == gpu and edges[a, b]} | {a for a, b in edges if b == gpu and edges[a, b]}
+        for gpu in chosen
+    }
+    return Known(closes(chosen, near), "derived")
+
+
+def closes(gpus: Sequence[int], near: Mapping[int, set[int]]) -> bool:
+    """Whether a closed ring visits every GPU once over these neighbours; two GPUs need one link."""
+    if len(gpus) == 2:
+        return gpus[1] in near[gpus[0]]
+    places = {gpu: place for place, gpu in enumerate(gpus)}
+    masks = [sum(1 << places[other] for other in near[gpu] if other in places) for gpu in gpus]
+    # Sets of GPUs → where a path over them from the first GPU can end (Held and Karp).
+    ends = {1: 1}
+    for _ in range(len(gpus) - 1):
+        longer: dict[int, int] = {}
+        for visited, last in ends.items():
+            for place, mask in enumerate(masks):
+                if not visited >> place & 1 and mask & last:
+                    longer[visited | 1 << place] = longer.get(visited | 1 << place, 0) | 1 << place
+        ends = longer
+    return any(last & masks[0] for last in ends.values())

@@ -1,0 +1,54 @@
+"""What is known of the job and of its trouble: variables of launchers, and what a person reports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from topoadvisor.numbers import whole
+from topoadvisor.rules.scope import Known, Scope
+
+_NOT_SAID: Final = "nobody said"
+_RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+_ALL_RANKS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+_PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSHMEM"), ("GGML_", "llama.cpp"))
+
+
+def gather(node: Scope) -> None:
+    """Record the node facts `job.*`; needs `env.*`. What nobody said is empty, 0 or -1, never unknown."""
+    for name in ("symptom", "message", "collective", "transport"):
+        node.put(f"job.{name}", Known("", _NOT_SAID))
+    node.put("job.framework", _framework(node))
+    local = _number(node, _RANKS)
+    node.put("job.local_ranks", local)
+    node.put("job.nodes", _nodes(node, local))
+    node.put("job.failed_after_seconds", Known(-1, _NOT_SAID))
+    node.put("job.busbw_gbps", Known(0.0, _NOT_SAID))
+
+
+def _framework(node: Scope) -> Known:
+    """By the variables that only one program reads."""
+    for name, fact in node.facts.items():
+        if name.startswith("env.") and isinstance(fact, Known) and fact.value:
+            for prefix, framework in _PREFIXES:
+                if name.startswith(f"env.{prefix}"):
+                    return Known(framework, fact.origin)
+    return Known("", _NOT_SAID)
+
+
+def _number(node: Scope, names: tuple[str, ...]) -> Known:
+    for name in names:
+        fact = node.facts.get(f"env.{name}")
+        number = whole(str(fact.value)) if isinstance(fact, Known) else None
+        if isinstance(fact, Known) and number:
+            return Known(number, fact.origin)
+    return Known(0, _NOT_SAID)
+
+
+def _nodes(node: Scope, local: Known) -> Known:
+    told = _number(node, ("SLURM_JOB_NUM_NODES",))
+    if told.value:
+        return told
+    ranks = _number(node, _ALL_RANKS)
+    if ranks.value and local.value and ranks.value % local.value == 0:
+        return Known(ranks.value // local.value, ranks.origin)
+    return told
