@@ -366,7 +366,21 @@ def test_gpus_left_out_and_in_use_are_noted() -> None:
 def test_text_report_has_a_row_per_pair_and_the_method() -> None:
     text = to_text(measure(2))
     row = next(line for line in text.splitlines() if line.startswith("GPU0 GPU1"))
-    assert row.split() == ["GPU0", "GPU1", "NV18", "395.8", "395.8", "779.9", "2.1", "39.0", "396", "/", "780", "pass"]
+    assert row.split() == [
+        "GPU0",
+        "GPU1",
+        "NV18",
+        "395.8",
+        "395.8",
+        "779.9",
+        "2.1",
+        "39.0",
+        "?",
+        "396",
+        "/",
+        "780",
+        "pass",
+    ]
     assert "GPU1  Gen5 x16    55.2      55.2  98.0  55        pass" in text
     assert "driver 580.159.04; 512 MiB and 256 MiB buffers, median of 5" in text
     assert "CuPy 14.2.0, CUDA runtime 13.2" in text

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -192,6 +193,22 @@ def read_text(path: Path, *, most: int = 4 << 20) -> str:
 def page_width() -> int:
     """Columns of a screen of sentences: those of the terminal, but no more than can be read."""
     return min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text with lines beyond the width broken between words; what follows is indented a little more."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        fits = len(line) <= width
+        lines += (
+            [line]
+            if fits
+            else textwrap.wrap(
+                line, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+            )
+        )
+    return "\n".join(lines) + "\n"
 
 
 def use_color() -> bool:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, emit_json, emit_text, file_to_write, need_numpy, some_path
+from topoadvisor.cli.common import (
+    FormatOption,
+    emit_json,
+    emit_text,
+    file_to_write,
+    need_numpy,
+    page_width,
+    some_path,
+    wrapped,
+)
 from topoadvisor.cli.quantities import now, seconds, size_bytes
 
 if TYPE_CHECKING:
@@ -114,12 +123,13 @@ def prove(
         proof = proving.prove(group, arms, cases, rounds, progress=tell) if arms else None
     where = prove_report.Setting([gpu.index for gpu in here.gpus], library, live.driver.version, now())
     if proof is None:
-        emit_text("\n".join(["Nothing is worth trying on this machine.", *notes]) + "\n")
+        text = "\n".join(["Nothing is worth trying on this machine.", *notes])
+        emit_text(wrapped(text, page_width()))
         return
     if format == "json":
         emit_json(prove_report.document(proof, where, notes))
     else:
-        emit_text(prove_report.to_text(proof, where, notes))
+        emit_text(wrapped(prove_report.to_text(proof, where, notes), page_width()))
     if save:
         snapshot.save(run.with_trials(base, prove_report.trials(proof, where)), save)
     code = proof.exit_code

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topoadvisor.cli.common import FormatOption, TextOrJson, emit_json, emit_text, file_to_write
+from topoadvisor.cli.common import (
+    FormatOption,
+    TextOrJson,
+    emit_json,
+    emit_text,
+    file_to_write,
+    page_width,
+    wrapped,
+)
 from topoadvisor.cli.quantities import now, seconds, size_bytes
 
 if TYPE_CHECKING:
@@ -106,7 +114,7 @@ def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, 
     if format == "json":
         emit_json(report.document(found))
     else:
-        emit_text(report.to_text(found))
+        emit_text(wrapped(report.to_text(found), page_width()))
     _finish(base, found.measurements, save, found.exit_code)
 
 
@@ -133,13 +141,14 @@ def _collectives(
             cases=group.cases(rank_messages.COLLECTIVES, sizes, len(addresses)),
             library=library,
             predicted=collectives.predicted_transports(live),
+            measured=base.measurements,
             notes=here.notes,
             date=now(),
         )
     if format == "json":
         emit_json(collectives_report.document(found))
     else:
-        emit_text(collectives_report.to_text(found))
+        emit_text(wrapped(collectives_report.to_text(found), page_width()))
     _finish(base, found.measurements, save, found.exit_code)
 
 

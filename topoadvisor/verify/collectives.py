@@ -12,6 +12,7 @@ from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
 from topoadvisor.snapshot import Gpu, Measurement, Snapshot
+from topoadvisor.verify.belief import beliefs, remarks
 from topoadvisor.verify.group import Group, Result, Run
 from topoadvisor.verify.rank_messages import Case
 
@@ -95,10 +96,15 @@ def check(
     cases: Sequence[Case],
     library: str,
     predicted: dict[tuple[int, int], str | None],
+    measured: Sequence[Measurement] = (),
     notes: Sequence[str],
     date: str,
 ) -> CollectiveReport:
-    """Run the cases once, with NCCL's log. `predicted` has the transport by pair of GPU indexes, lower first."""
+    """Run the cases once, with NCCL's log.
+
+    `predicted` has the transport by pair of GPU indexes, lower first; `measured` are peer copies of the same machine,
+    to hold what NCCL believes and chose against.
+    """
     run = group(cases, {}, True)
     findings = verdict.judge(run.log, snapshot, "this machine").findings if run.log else []
     communicator = _largest(run.log)
@@ -117,7 +123,7 @@ def check(
         transports=_transports(communicator, gpu_of, predicted),
         findings=[finding for finding in findings if finding.id not in _NOT_OURS],
         measurements=[_measurement(result, run, indexes, snapshot.driver.version, date) for result in run.results],
-        notes=list(notes),
+        notes=[*notes, *remarks(beliefs(snapshot, measured), run.log.graphs if run.log else ())],
         date=date,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
+from topoadvisor.verify.belief import Belief
 from topoadvisor.verify.judge import Judgement, arrow
 from topoadvisor.verify.judge_hosts import HostJudgement
 from topoadvisor.verify.judge_patterns import PatternJudgement
@@ -15,7 +16,7 @@ from topoadvisor.verify.tables import size_text, table
 
 SCHEMA = "topoadvisor.verify/1"
 
-_PAIRS: tuple[str, ...] = ("pair", "class", "→", "←", "both", "µs", "P2P off", "expected", "verdict")
+_PAIRS: tuple[str, ...] = ("pair", "class", "→", "←", "both", "µs", "P2P off", "NCCL", "expected", "verdict")
 _HOSTS: tuple[str, ...] = ("host", "link", "to GPU", "from GPU", "both", "expected", "verdict")
 _PATTERNS: tuple[str, ...] = ("at once", "all", "slowest", "alone", "verdict")
 _OPINIONS: tuple[str, ...] = ("pair", "how", "→", "←", "both")
@@ -23,13 +24,16 @@ _OPINIONS: tuple[str, ...] = ("pair", "how", "→", "←", "both")
 
 def to_text(report: Report) -> str:
     """Tables of pairs, hosts and patterns with causes below their rows, notes, and how it was measured."""
+    believed = {(each.a, each.b): each.nccl_gbps for each in report.beliefs}
     lines: list[str] = ["Copies, GB/s (10⁹ bytes per second)"]
-    lines += table(_PAIRS, [(_pair_row(each), each.cause) for each in report.pairs], words=(0, 1, 7, 8))
+    lines += table(_PAIRS, [(_pair_row(each, believed), each.cause) for each in report.pairs], words=(0, 1, 8, 9))
     lines += table(_HOSTS, [(_host_row(each), each.cause) for each in report.hosts], words=(0, 1, 5, 6))
     lines += table(_PATTERNS, [(_pattern_row(each), each.cause) for each in report.patterns], words=(0, 4))
     opinions = [row for each in report.pairs for row in _opinions(each)]
     lines += table(_OPINIONS, [(row, None) for row in opinions], words=(0, 1))
     lines.append("")
+    if report.pairs:
+        lines.append("NCCL: what its own model plans with. Expected: one way / both ways, published for such links.")
     lines += report.notes
     options = report.options
     lines.append(
@@ -47,7 +51,7 @@ def _sizes(report: Report) -> str:
     return " and ".join(map(size_text, sorted(large, reverse=True))) or size_text(report.options.size_bytes)
 
 
-def _pair_row(judgement: Judgement) -> tuple[str, ...]:
+def _pair_row(judgement: Judgement, believed: dict[tuple[int, int], float]) -> tuple[str, ...]:
     pair = judgement.pair
     latencies = [each for each in judgement.other(selection.LATENCY) if each.latency_us is not None]
     slowest = max(latencies, key=lambda each: each.latency_us or 0, default=None)
@@ -60,6 +64,7 @@ def _pair_row(judgement: Judgement) -> tuple[str, ...]:
         _cell(judgement.both),
         "-" if slowest is None else f"{slowest.latency_us:.1f}",
         _cell(staged),
+        f"{believed[pair.a, pair.b]:.0f}" if (pair.a, pair.b) in believed else "?",
         _expected(pair.band),
         judgement.verdict,
     )
@@ -120,6 +125,7 @@ def _cell(measurement: Measurement | None) -> str:
 
 def document(report: Report) -> dict[str, Any]:
     """The same as a JSON document."""
+    believed = {(each.a, each.b): each for each in report.beliefs}
     return {
         "schema": SCHEMA,
         "date": report.date,
@@ -128,14 +134,14 @@ def document(report: Report) -> dict[str, Any]:
         "size_bytes": report.options.size_bytes,
         "repeats": report.options.repeats,
         "interrupted": report.interrupted,
-        "pairs": [_pair(judgement) for judgement in report.pairs],
+        "pairs": [_pair(judgement, believed.get((judgement.pair.a, judgement.pair.b))) for judgement in report.pairs],
         "hosts": [_host(judgement) for judgement in report.hosts],
         "patterns": [_pattern(judgement) for judgement in report.patterns],
         "notes": report.notes,
     }
 
 
-def _pair(judgement: Judgement) -> dict[str, Any]:
+def _pair(judgement: Judgement, believed: Belief | None) -> dict[str, Any]:
     pair = judgement.pair
     return {
         "gpus": [pair.a, pair.b],
@@ -143,6 +149,7 @@ def _pair(judgement: Judgement) -> dict[str, Any]:
         "verdict": judgement.verdict,
         "cause": judgement.cause,
         "expected": pair.band,
+        "nccl": None if believed is None else {"path": believed.path, "gbps": believed.nccl_gbps},
         "forward": judgement.forward,
         "backward": judgement.backward,
         "both": judgement.both,

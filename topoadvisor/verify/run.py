@@ -17,6 +17,7 @@ from topoadvisor.errors import InputError
 from topoadvisor.snapshot import Gpu, Measurement, Snapshot, Trial
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
+from topoadvisor.verify.belief import Belief, beliefs, remarks
 from topoadvisor.verify.child import Converse, End
 from topoadvisor.verify.judge import Judgement, judge, subjects
 from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
@@ -40,6 +41,7 @@ class Report:
     pairs: list[Judgement]
     hosts: list[HostJudgement]
     patterns: list[PatternJudgement]
+    beliefs: list[Belief]
     measurements: list[Measurement]
     notes: list[str]
     options: Options
@@ -107,10 +109,13 @@ def verify(
         for a, b in itertools.combinations(gpus, 2)
         if reached.intersection(subjects(a.index, b.index))
     ]
+    believed = beliefs(snapshot, measurements)
+    notes += remarks(believed)
     return Report(
         pairs=judge(facts, measurements),
         hosts=judge_hosts([expectation.host_facts(gpu) for gpu in gpus], measurements),
         patterns=judge_patterns(measurements),
+        beliefs=believed,
         measurements=measurements,
         notes=notes,
         options=options,
