@@ -92,8 +92,8 @@ def _sentence(pairs: Sequence[Belief], ring: Graph | None) -> str:
     why = " It has one constant between the NUMA nodes of all AMD CPUs." if first.across_amd else ""
     return (
         f"{told}{why}{chose} It takes fewer or slower rings over it than it could. After --save FILE, `topoadvisor "
-        "emit nccl-graph FILE --model measured` writes rings by the measured speeds where they are better, and `topoadvisor "
-        "prove NCCL_GRAPH_FILE=…` tells whether they win."
+        "emit nccl-graph FILE --model measured` writes rings by the measured speeds where they are better, and "
+        "`topoadvisor prove NCCL_GRAPH_FILE=…` tells whether they win."
     )
 
 

@@ -152,6 +152,7 @@ class Bench:
     def _lanes(self, step: Step) -> tuple[list[_Lane], int]:
         """The flows with buffers, and the size that fits. Raises Unable when not even small ones do."""
         wanted = size = step.size_bytes // 16 * 16
+        self._unpin(step)
         if self._fits is not None:
             size = min(size, self._fits)
         while size >= min(wanted, _SMALLEST):
@@ -161,6 +162,13 @@ class Bench:
                 self._buffers.clear()
                 self._fits = size = size // 2 // 16 * 16
         raise Unable(f"buffers of {_SMALLEST >> 20} MiB do not fit into the free memory")
+
+    def _unpin(self, step: Step) -> None:
+        """Give back host memory near other GPUs: eight GPUs would pin gigabytes."""
+        if any(HOST in (flow.source, flow.target) for flow in step.flows):
+            ends = {end for flow in step.flows for end in (flow.source, flow.target) if end != HOST}
+            near = {self.device(end) for end in ends}
+            self._buffers = {key: held for key, held in self._buffers.items() if key[0] == "device" or key[1] in near}
 
     def _lane(self, flow: Flow, number: int, step: Step, size: int) -> _Lane:
         source = None if flow.source == HOST else self.device(flow.source)
