@@ -42,3 +42,20 @@ def show(
         emit_json({"schema": entries.SCHEMA, "entries": [found]})
     else:
         emit_text(entries.describe(found))
+
+
+@app.command()
+def results(
+    gpu: Annotated[
+        str | None, typer.Argument(metavar="[GPU]", help="Only this one, by its name.", show_default=False)
+    ] = None,
+    output_format: FormatOption = "text",
+) -> None:
+    """Peer copies that others published or that were measured here, with origin and date."""
+    from topoadvisor.hardware import results as published
+
+    found = published.of(gpu)
+    if output_format == "json":
+        emit_json(published.document(found))
+    else:
+        emit_text(published.table(found))

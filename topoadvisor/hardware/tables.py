@@ -1,4 +1,4 @@
-"""The four tables beside this module (`*.yaml`), typed. Their heads say what each column means.
+"""The five tables beside this module (`*.yaml`), typed. Their heads say what each column means.
 
 Each is read on first use and kept. An unknown key or a wrong type raises msgspec.ValidationError.
 """
@@ -162,6 +162,39 @@ class SystemTable(Row, frozen=True, kw_only=True):
     systems: tuple[System, ...]
 
 
+class ResultSource(Row, frozen=True, kw_only=True):
+    """Who published peer copies; see `results.yaml`."""
+
+    what: str
+    method: str
+    taken: datetime.date
+    """When the figures were taken down."""
+    url: str | None = None
+
+
+class Result(Row, frozen=True, kw_only=True):
+    """Peer copies of one pair, or of a range of pairs."""
+
+    id: str
+    gpu: str
+    link: str
+    uni: tuple[float, ...]
+    source: str
+    gen: int | None = None
+    width: int = 16
+    cpu: tuple[str, int, int] | None = None
+    peer_access: bool = True
+    bi: float | None = None
+    staged: float | None = None
+    latency_us: float | None = None
+    note: str | None = None
+
+
+class ResultTable(Row, frozen=True, kw_only=True):
+    sources: dict[str, ResultSource]
+    results: tuple[Result, ...]
+
+
 _Table = TypeVar("_Table")
 
 
@@ -191,3 +224,9 @@ def systems() -> SystemTable:
 def cpus() -> CpuTable:
     """What joins the sockets of a host."""
     return _read("cpus.yaml", CpuTable)
+
+
+@cache
+def results() -> ResultTable:
+    """Peer copies that were published or measured, good and bad."""
+    return _read("results.yaml", ResultTable)

@@ -222,7 +222,9 @@ def _judge_peer(
 def _no_gain(judgement: Judgement, slower: float) -> str | None:
     """Peer access on and off compared, where both were measured and the peer path is no faster."""
     staged = next((m.gbps for m in judgement.other(selection.STAGED) if m.outcome == "ok" and m.gbps), None)
-    if staged is None or slower >= _PEER_GAIN * staged:
+    band = judgement.pair.band
+    as_usual = band is not None and against(slower, band.expected_uni, band) == "pass" and slower >= 0.9 * (staged or 0)
+    if staged is None or slower >= _PEER_GAIN * staged or as_usual:
         return None
     told = f"with peer access {slower:.1f} GB/s, without it, through host memory, {staged:.1f}"
     links = nvlink_count(judgement.pair.link_class or "")
