@@ -158,9 +158,10 @@ CODES: Final = {
         "warning",
         "One algorithm or protocol for collectives of every size",
         "NCCL picks them by size, collective and topology. A fixed choice loses somewhere, and since 2.24.3 one that a "
-        "collective does not support ends the job. One command that measures (*_perf) is left alone. With --topology "
-        "the rule ENV002 decides.",
-        "Unset it, or keep the measurement beside it that shows what it gains.",
+        "collective does not support ends the job. One command that measures (*_perf) is left alone, and so are "
+        "files that speak to the plugin of a cloud. With --topology the rule ENV002 decides.",
+        "Unset it, or keep the measurement beside it that shows what it gains, or the reason: results that must be the "
+        "same bit by bit need one fixed choice.",
         "export NCCL_ALGO=RING\n",
         "run.sh",
         covers=("ENV002",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -38,6 +39,23 @@ class Piece:
         """The same place with other letters, as many as before."""
         assert len(body) == len(self.body)
         return Piece(body, self.begins, self.offsets)
+
+    def without(self, spans: Sequence[tuple[int, int]]) -> Piece:
+        """Without some parts, in order; their line ends stay."""
+        texts, begins, offsets, here, there = [], [], [], 0, 0
+        for start, end in [*spans, (len(self.body), len(self.body))]:
+            kept = self.cut(there, start)
+            removed = "\n" * self.body.count("\n", start, end)
+            begins += [here + begin for begin in kept.begins] if kept.body else []
+            offsets += list(kept.offsets) if kept.body else []
+            texts += [kept.body, removed]
+            here += len(kept.body)
+            for _ in removed:
+                begins.append(here)
+                offsets.append(self.at(start))
+                here += 1
+            there = end
+        return Piece("".join(texts), tuple(begins) or (0,), tuple(offsets) or (self.at(0),))
 
     def dedented(self, columns: int) -> Piece:
         """Without so many leading blanks of each line."""

@@ -161,7 +161,7 @@ class _File:
             yield from names.check(each, self.contents, self._judge)
             yield from values.check(each, self._judge)
             if not machine_known:
-                yield from values.forced(each, self._judge)
+                yield from values.forced(each, self.contents, self._judge)
             commented = "#" in self._lines[line - 1] or self._commented(self._line(each.statement or each.at))
             yield from places.check(each, self.contents, self._judge, self._lines[line - 1].rstrip("\r"), commented)
         yield from together.check(self.contents, self._judge, self._line)

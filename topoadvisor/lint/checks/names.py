@@ -20,7 +20,7 @@ _PLUGINS: Final = (
 _OWN: Final = re.compile(
     r"NCCL_(.*_)?(HOME|ROOT|DIR|PATH|LIB|LIBS|LIBRARY|LIBRARIES|INCLUDE|VERSION|VER|TAG|BRANCH|COMMIT|URL|REPO|PACKAGE|"
     r"PKG|SRC|SOURCE|PREFIX|INSTALL|BUILD|TARBALL|DEB|ARGS?|OPTS?|OPTIONS|FLAGS|PARAMS|ENVS?|VARS|CMD|EXE|BIN|TESTS?|"
-    r"BENCH|BENCHMARK|SO|CONFIG|PROFILE|IMAGE|NAME|BACKEND|MAJOR|MINOR|PATCH|STATIC)"
+    r"BENCH|BENCHMARK|SO|CONFIG|PROFILE|SCRIPT|LAUNCHER|IMAGE|NAME|BACKEND|MAJOR|MINOR|PATCH|STATIC)"
 )
 """Names by which scripts and builds call places, versions and lists of options."""
 _SURE_IN_TABLE: Final = 16
@@ -127,7 +127,9 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
 def _nearest(name: str) -> list[str] | None:
     from difflib import get_close_matches
 
-    found = get_close_matches(name[:100], settings.registry(), n=2, cutoff=0.8)
+    if f"TORCH_{name}" in settings.neighbours():
+        return [f"TORCH_{name}"]
+    found = get_close_matches(name[:100], settings.registry(), n=2, cutoff=0.85)
     return found[:1] if found and _one_letter_apart(name, found[0]) else found or None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from topoadvisor.lint.checks.values import for_a_cloud
 from topoadvisor.lint.found import Found, Judge, about
 from topoadvisor.lint.model import LASTING, Assignment, Contents, Repair
 from topoadvisor.nccl import conf, reading, settings
@@ -26,7 +27,7 @@ def check(assignment: Assignment, contents: Contents, judge: Judge, line: str, c
         yield from _not_for_conf(assignment)
     yield from _unseen(assignment, contents)
     if assignment.way in LASTING:
-        yield from _stays(assignment, judge, commented)
+        yield from _stays(assignment, judge, commented or for_a_cloud(contents))
     yield from _elsewhere(assignment)
 
 
@@ -67,6 +68,7 @@ def _unseen(assignment: Assignment, contents: Contents) -> Iterator[Found]:
         and name not in contents.exported
         and name not in contents.uses
         and settings.find(name) is not None
+        and not name.startswith("MASTER_")
         and not any(each.name == name and each.way != "plain" for each in contents.assignments)
     ):
         message = f"{name} is not exported: unless it was before, no program of this script sees it"

@@ -8,6 +8,7 @@ from typing import Final
 
 from topoadvisor.lint.found import Found, Judge, about
 from topoadvisor.lint.model import Assignment, Contents
+from topoadvisor.lint.readers import launchers
 from topoadvisor.nccl import choices, settings, versions
 from topoadvisor.nccl.levels import parse_int
 
@@ -124,6 +125,8 @@ _AT_ODDS: Final = (
     _nothing_recorded("TORCH_NCCL_TRACE_BUFFER_SIZE"),
 )
 _DEAD_WITHOUT_RDMA: Final = "NCCL_IB_"
+_NO_RANKS: Final = frozenset({"Launcher"})
+"""Pods of a job that start the ranks and are none."""
 
 
 def check(contents: Contents, judge: Judge, line_of: Callable[[int], int]) -> Iterator[Found]:
@@ -157,6 +160,8 @@ def check(contents: Contents, judge: Judge, line_of: Callable[[int], int]) -> It
 def _contradicts(earlier: Assignment, later: Assignment) -> bool:
     if earlier.fallback or later.fallback or None in (earlier.value, later.value):
         return False
+    if settings.find(later.name) is None:
+        return False  # A name of the script's own, which it may use in between.
     return earlier.value != later.value and earlier.branch == later.branch and earlier.step == later.step
 
 
@@ -203,7 +208,7 @@ def ranks(contents: Contents) -> Iterator[Found]:
     """Variables that all ranks must share, and that only some get."""
     for each in contents.assignments:
         info = settings.find(each.name)
-        if info is None or info.equal != "yes" or each.only is None:
+        if info is None or info.equal != "yes" or each.only is None or _starts_all(each):
             continue
         others = [other for other in contents.assignments if other.name == each.name and other.branch != each.branch]
         if each.value is not None and any(other.value == each.value for other in others):
@@ -217,16 +222,22 @@ def ranks(contents: Contents) -> Iterator[Found]:
     yield from _roles(contents)
 
 
+def _starts_all(each: Assignment) -> bool:
+    """Whether a launcher gets it, which starts all ranks from one of them."""
+    return each.way == "launcher" or any(program in launchers.STARTS_RANKS for program in each.programs)
+
+
 def _roles(contents: Contents) -> Iterator[Found]:
-    if len(contents.roles) < 2:
+    ranks = sorted(contents.roles - _NO_RANKS)
+    if len(ranks) < 2:
         return
     names = {each.name for each in contents.assignments if each.role is not None}
     for name in sorted(names):
         info = settings.find(name)
         if info is None or info.equal != "yes":
             continue
-        given = [each for each in contents.assignments if each.name == name and each.role is not None]
-        by_role = {role: {each.value for each in given if each.role == role} for role in sorted(contents.roles)}
+        given = [each for each in contents.assignments if each.name == name and each.role in ranks]
+        by_role = {role: {each.value for each in given if each.role == role} for role in ranks}
         if len({frozenset(values) for values in by_role.values()}) > 1 and all(
             each.value is not None for each in given
         ):

@@ -8,13 +8,15 @@ from typing import Final
 
 from topoadvisor.lint.document import Severity
 from topoadvisor.lint.found import Found, Judge, about, rewritten
-from topoadvisor.lint.model import Assignment, Repair
+from topoadvisor.lint.model import Assignment, Contents, Repair
 from topoadvisor.nccl import choices, levels, reading, settings, versions, words
 from topoadvisor.nccl.reading import Reading
 from topoadvisor.nccl.settings import SettingInfo
 
 _BOUNDARIES: Final = ((choices.STRICT_SINCE, "2.23.4"), (words.STRICT_SINCE, "2.30.4"))
 """Release that brought a stricter parser, and the last one before it that the parsers are asked about."""
+_CLOUDS: Final = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "FI_EFA_", "FI_PROVIDER", "OFI_NCCL_")
+"""How names of plugins of clouds begin; their guides fix algorithms, protocols and sizes."""
 _ON: Final = frozenset({"true", "yes", "on", "enable", "enabled", "y", "t"})
 _OFF: Final = frozenset({"false", "no", "off", "disable", "disabled", "n", "f", "none"})
 _UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -155,15 +157,17 @@ def _neighbour(assignment: Assignment, info: SettingInfo) -> Iterator[Found]:
             f"{info.owner} takes whole names of interfaces: {text[0]} is part of the name, and there is no such one"
         )
         yield about(assignment, "ENV113", f"{info.name}={text}: {message}", severity="error")
-    elif info.values and text and text not in info.values:
+    elif info.values and text and text.lower() not in {value.lower() for value in info.values}:
         message = f"{info.name}={text}: {info.owner} knows {' and '.join(info.values)}"
         yield about(assignment, "ENV113", message)
 
 
-def forced(assignment: Assignment, judge: Judge) -> Iterator[Found]:
+def forced(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[Found]:
     """NCCL_ALGO and NCCL_PROTO: what a fixed choice costs, for a machine that is not known."""
     text = assignment.value
     if assignment.name not in ("NCCL_ALGO", "NCCL_PROTO") or not text or measures(assignment):
+        return
+    if for_a_cloud(contents):
         return
     names = choices.algorithms(judge.version) if assignment.name == "NCCL_ALGO" else choices.PROTOCOLS
     listed = choices.parse(text)
@@ -182,6 +186,11 @@ def forced(assignment: Assignment, judge: Judge) -> Iterator[Found]:
         ends = f"; since {choices.STRICT_SINCE} a collective that does not know it fails" if strict else ""
         message = f"{assignment.name}={text} allows only {allowed}: NCCL no longer picks the {what} by size{ends}"
         yield about(assignment, "ENV116", message)
+
+
+def for_a_cloud(contents: Contents) -> bool:
+    """Whether a file speaks to the plugin of a cloud, whose guide it may follow."""
+    return any(each.name.startswith(_CLOUDS) for each in contents.assignments)
 
 
 def measures(assignment: Assignment) -> bool:

@@ -14,6 +14,8 @@ SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 _MPI: Final = frozenset({"mpirun", "mpiexec", "orterun", "prun", "mpiexec.hydra", "mpirun_rsh", "horovodrun", "oshrun"})
 _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "docker-compose", "nvidia-docker"})
 _SLURM: Final = frozenset({"srun", "sbatch", "salloc"})
+STARTS_RANKS: Final = _MPI | _SLURM
+"""Programs that start the ranks of a job on all hosts."""
 _SINGULARITY: Final = frozenset({"singularity", "apptainer"})
 
 

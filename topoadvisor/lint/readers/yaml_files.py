@@ -18,12 +18,13 @@ from topoadvisor.lint.pieces import Piece
 _UNKNOWN: Final = "\ue000"
 """Stands for every letter of a template."""
 _TEMPLATE: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
-_ONLY_TEMPLATE: Final = re.compile(r"^[ \t]*(\{\{-?.*?-?\}\}|\{%-?.*?-?%\})[ \t]*$", re.M)
+_ONLY_TEMPLATE: Final = re.compile(r"^[ \t]*(\{\{(?:(?!\}\}).)*\}\}|\{%(?:(?!%\}).)*%\})[ \t]*$", re.M | re.S)
+"""Templates on lines of their own: conditions, loops, and what is put there as a whole."""
 _ITEM: Final = re.compile(r"[A-Za-z_]\w*=.*", re.A | re.S)
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{?([A-Za-z_]\w*)")
 _SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet", "ConfigMap"})
 _STAYS: Final = frozenset({"InferenceService", "RayService", "Service", "KServe", "SeldonDeployment"})
-_REPLICAS: Final = re.compile(r"(\w+ReplicaSpecs|tfReplicaSpecs|replicaSpecs)")
+_REPLICAS: Final = re.compile(r"\w+ReplicaSpecs")
 _RUNS: Final = re.compile(
     r"(?<![A-Za-z])(command|cmd|args|run|script|entrypoint|shell|setup|exec|launch|start)"
     r"|Command|Cmd|Args|Run|Script|Entrypoint|Shell|Setup|Exec|Launch|Start"
@@ -45,7 +46,8 @@ class _Around:
 
 def read(piece: Piece, *, depth: int = 0) -> Contents:
     """Everything that a YAML or JSON text sets. Raises Unreadable with line and column when it is neither."""
-    body, templated = _masked(piece.body)
+    piece, templated = _masked(piece)
+    body = piece.body
     contents = Contents()
     try:
         documents = list(yaml.compose_all(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
@@ -62,14 +64,17 @@ def read(piece: Piece, *, depth: int = 0) -> Contents:
     return contents
 
 
-def _masked(text: str) -> tuple[str, bool]:
-    """The text with templates replaced by as many letters that make it YAML, and whether there were any."""
+def _masked(piece: Piece) -> tuple[Piece, bool]:
+    """The piece with templates made into YAML, and whether there were any."""
     # Tabs are no blanks for YAML, but for JSON, and editors write them.
-    text = re.sub(r"(?m)^[ ]*\t+[ \t]*", lambda match: " " * len(match[0]), text)
+    text = re.sub(r"(?m)^[ ]*\t+[ \t]*", lambda match: " " * len(match[0]), piece.body)
+    piece = piece.written(text)
     if "{{" not in text and "{%" not in text:
-        return text, False
-    text = _ONLY_TEMPLATE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    return _TEMPLATE.sub(lambda match: re.sub(r"[^\n]", _UNKNOWN, match[0]), text), True
+        return piece, False
+    # Blanks in the place of a line would count as the indentation of a block: the line has to be empty.
+    piece = piece.without([match.span() for match in _ONLY_TEMPLATE.finditer(text)])
+    inline = _TEMPLATE.sub(lambda match: re.sub(r"[^\n]", _UNKNOWN, match[0]), piece.body)
+    return piece.written(inline), True
 
 
 def _around(document: yaml.Node) -> _Around:
@@ -102,6 +107,7 @@ class _Walker:
         self._contents = contents
         self._depth = depth
         self._seen: set[int] = set()
+        self._step = 0
 
     def walk(self, node: yaml.Node, around: _Around, depth: int) -> None:
         # Anchors are one node in several places.
@@ -176,8 +182,8 @@ class _Walker:
         span = (start, start + len(raw)) if raw == text else None
         kind = str(value.tag).rpartition(":")[2]
         quote = None
-        if kind == "null" and not raw:
-            # Compose hands the variable of its own environment on; nothing is set here.
+        if kind == "null":
+            # Nothing is set here; Compose hands the variable of its own environment on.
             self._contents.uses.add(name)
             return
         kinds: tuple[str, ...] = ("bool", "int", "float") if around.kubernetes and not self._templated else ()
@@ -205,6 +211,8 @@ class _Walker:
             self._contents.uses |= {each for match in _REFERENCE.findall(value) for each in match if each}
             if _UNKNOWN in value or _REFERENCE.search(value):
                 value = None
+        # Both branches of a template's condition are there, and only one of them comes.
+        self._step += self._templated
         place = node.start_mark.index + (1 if node.style in ("'", '"') else 0) if at is None else at
         self._contents.assignments.append(
             Assignment(
@@ -213,6 +221,7 @@ class _Walker:
                 at=self._piece.at(min(place, max(len(self._body) - 1, 0))),
                 span=self._piece.span(*span) if span else None,
                 way=around.way,
+                step=self._step,
                 group=around.group,
                 role=around.role,
                 quote=quote,
