@@ -20,7 +20,10 @@ from topoadvisor.cli.common import (
 
 def explain(
     word: Annotated[
-        str, typer.Argument(metavar="WORD", help="A variable, NAME=VALUE, a rule, a term (PXB, busbw) or a fact.")
+        str,
+        typer.Argument(
+            metavar="WORD", help="A variable, NAME=VALUE, a rule, a code of lint, a term (PXB, busbw) or a fact."
+        ),
     ],
     source: SourceArgument = None,
     assume: AssumeOption = None,

@@ -22,7 +22,7 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,79}")
 _NEAREST: Final = 3
 
-Kind = Literal["variable", "invention", "rule", "term", "fact", "family"]
+Kind = Literal["variable", "invention", "rule", "code", "term", "fact", "family"]
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -82,8 +82,26 @@ class LevelWord(Struct, frozen=True, kw_only=True):
     what: str
 
 
+class CheckCode(Struct, frozen=True, kw_only=True):
+    """One check of `topoadvisor lint`."""
+
+    id: str
+    name: str
+    severity: str
+    what: str
+    why: str
+    do: str
+    example: str
+    file: str
+    """What the example is a part of."""
+    fix: str | None = None
+    """What `--fix` does; None = nothing."""
+    covers: list[str] = []
+    """Rules that say the same of a machine."""
+
+
 class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """Everything about one word. Exactly one of the six is there, the one that `kind` names."""
+    """Everything about one word. Exactly one of the seven is there, the one that `kind` names."""
 
     word: str
     kind: Kind
@@ -91,6 +109,7 @@ class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     invention: Invention | None = None
     rule: Rule | None = None
     term: Term | None = None
+    code: CheckCode | None = None
     fact: str | None = None
     """Meaning of a fact."""
     family: Family | None = None
@@ -123,6 +142,8 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
     rule = next((rule for rule in rules if word in (rule.id, rule.name) or word.upper() == rule.id), None)
     if rule is not None:
         return Explanation(word=word, kind="rule", rule=rule)
+    if (code := _check_code(word)) is not None:
+        return Explanation(word=word, kind="code", code=code)
     if (term := glossary.find(word)) is not None:
         return Explanation(word=word, kind="term", term=term, rules=mentions(term.name, rules))
     if (fact := VOCABULARY.get(word)) is not None:
@@ -133,6 +154,27 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
         return Explanation(word=word, kind="family", family=family, near=near)
     hint = f"Did you mean {' or '.join(close)}?" if close else "It explains variables, rules, terms and facts."
     raise TopoAdvisorError(f"there is nothing to explain for {word[:80]}", hint=hint)
+
+
+def _check_code(word: str) -> CheckCode | None:
+    from topoadvisor.lint.codes import CODES
+
+    found = next((id for id, each in CODES.items() if word in (each.name, id) or word.upper() == id), None)
+    if found is None:
+        return None
+    each = CODES[found]
+    return CheckCode(
+        id=found,
+        name=each.name,
+        severity=each.severity,
+        what=each.what,
+        why=each.why,
+        do=each.do,
+        example=each.example,
+        file=each.file,
+        fix=each.fix or None,
+        covers=list(each.covers),
+    )
 
 
 def nearest(word: str, rules: Iterable[Rule]) -> list[str]:

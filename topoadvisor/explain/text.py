@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from topoadvisor.explain.lookup import Explanation, LevelWord, State, Value
+from topoadvisor.explain.lookup import CheckCode, Explanation, LevelWord, State, Value
 from topoadvisor.nccl.settings import NEWEST, Family, SettingInfo
 from topoadvisor.rules import describe
 from topoadvisor.rules.describe import fill, section
@@ -48,6 +48,8 @@ def render(explanation: Explanation) -> str:
             return describe.explain(rule)
         case Explanation(invention=invention) if invention is not None:
             return _blocks(_invention(explanation))
+        case Explanation(code=code) if code is not None:
+            return _blocks(_code(code))
         case Explanation(term=term) if term is not None:
             return _blocks(_term(explanation))
         case Explanation(family=Family() as family):
@@ -208,6 +210,15 @@ def _family(family: Family, explanation: Explanation) -> Iterator[str]:
     yield fill(f"Whether {family.owner} reads this one is not known here.")
     yield section("Names like it", (f"  {name}" for name in explanation.near))
     yield section("Source", [f"  {family.source}"])
+
+
+def _code(code: CheckCode) -> Iterator[str]:
+    yield f"{code.id} {code.name}\n{fill(f'{code.severity}, of `topoadvisor lint`: {code.what}.')}"
+    yield fill(code.why)
+    yield section("What to do", [fill(code.do, "  ")])
+    yield section("With --fix", [fill(code.fix or "Nothing: what is meant is not certain.", "  ")])
+    yield section(f"Example ({code.file})", (f"  {line}" for line in code.example.splitlines()))
+    yield section("Rules that say the same of a machine", (f"  {rule}" for rule in code.covers))
 
 
 def _term(explanation: Explanation) -> Iterator[str]:

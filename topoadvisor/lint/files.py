@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,6 @@ _OF_INTEREST: Final = re.compile(
     rb"(?i:nccl)_|TORCH_FR_|NVSHMEM_|UCX_|GLOO_|\bFI_[A-Z]|CUDA_DEVICE_|CUDA_VISIBLE|CUDA_LAUNCH|VLLM_|SGLANG_|topoadvisor:"
 )
 """What a file of a folder has to hold to be looked at."""
-_BOM: Final = "\ufeff"
 
 
 def sources(names: Sequence[str], kind: Kind | None, stdin: BinaryIO) -> Iterator[Source]:
@@ -55,9 +55,9 @@ def _source(name: str, data: bytes, kind: Kind | None, *, named: bool = True) ->
         raise InputError(f"this file has more than {_LARGEST >> 20} MiB", file=name, hint="Is it a script?")
     if b"\0" in data:
         raise InputError("this is no text: it holds NUL bytes", file=name, hint="Give scripts and configurations.")
-    text = data.decode("utf-8", "surrogateescape")
-    chosen = kind or kind_of_name(name) or kind_of_text(text.removeprefix(_BOM))
-    return Source(name, text, chosen, named)
+    marked = data.startswith(codecs.BOM_UTF8)
+    text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+    return Source(name, text, kind or kind_of_name(name) or kind_of_text(text), named, marked)
 
 
 def _of_folder(folder: Path, kind: Kind | None) -> Iterator[Source]:
@@ -100,13 +100,14 @@ def write(source: Source, text: str) -> None:
     Raises TopoAdvisorError when it cannot be written, or no longer holds what was judged.
     """
     path = Path(source.file)
+    mark = codecs.BOM_UTF8 if source.marked else b""
 
     def unchanged() -> None:
-        if path.read_bytes() != source.text.encode("utf-8", "surrogateescape"):
+        if path.read_bytes() != mark + source.text.encode("utf-8", "surrogateescape"):
             raise TopoAdvisorError(f"{path} changed meanwhile, so it is not repaired", hint="Run it again.")
 
     try:
-        write_atomically(path, text.encode("utf-8", "surrogateescape"), just_before=unchanged)
+        write_atomically(path, mark + text.encode("utf-8", "surrogateescape"), just_before=unchanged)
     except OSError as error:
         raise TopoAdvisorError(
             f"{path} cannot be written: {error.strerror or error}",

@@ -32,6 +32,8 @@ from topoadvisor.lint.readers.embedded import Kind
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
 
+_LONGEST: Final = 600
+"""Letters of a message; a value may have millions."""
 _NEEDS: Final = {"NVSHMEM_IB_ENABLE_IBGDA"}
 
 
@@ -41,10 +43,12 @@ class Source:
 
     file: str
     text: str
-    """UTF-8 decoded with `surrogateescape`."""
+    """UTF-8 decoded with `surrogateescape`, without a byte order mark."""
     kind: Kind
     named: bool = True
     """The user named it: that it cannot be parsed is an error, and not only a note."""
+    marked: bool = False
+    """The file begins with a byte order mark."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ class _File:
         self._starts = [0, *(match.end() for match in re.finditer("\n", source.text))]
         self.contents = embedded.read(Piece(source.text), source.kind, version=judge.version)
         self.contents.assignments.sort(key=lambda each: each.at)
+        self._under_comment = list(_under_comment(self._lines))
 
     def _place(self, at: int) -> tuple[int, int]:
         line = bisect_right(self._starts, at)
@@ -154,6 +159,10 @@ class _File:
 
     def check(self, machine_known: bool) -> Iterator[Found]:
         """Everything that can be said without a machine."""
+        first = next(iter(self.contents.assignments), None)
+        if self.source.marked and first is not None and first.way == "conf" and self._line(first.at) == 1:
+            message = "the file begins with a byte order mark, which becomes part of the first name: it is never found"
+            yield Found("ENV121", first.at, first.name, message)
         for remark in self.contents.remarks:
             yield Found(remark.code, remark.at, remark.variable, remark.message, remark.severity, repair=remark.repair)
         for each in self.contents.assignments:
@@ -162,18 +171,11 @@ class _File:
             yield from values.check(each, self._judge)
             if not machine_known:
                 yield from values.forced(each, self.contents, self._judge)
-            commented = "#" in self._lines[line - 1] or self._commented(self._line(each.statement or each.at))
+            statement = each.at if each.statement is None else each.statement
+            commented = "#" in self._lines[line - 1] or self._under_comment[self._line(statement) - 1]
             yield from places.check(each, self.contents, self._judge, self._lines[line - 1].rstrip("\r"), commented)
         yield from together.check(self.contents, self._judge, self._line)
         yield from together.ranks(self.contents)
-
-    def _commented(self, line: int) -> bool:
-        """Whether words stand above a line: in a comment right above it, or above the lines right above it."""
-        while line > 1 and self._lines[line - 2].strip():
-            if self._lines[line - 2].lstrip().startswith("#"):
-                return True
-            line -= 1
-        return False
 
     def settle(self, found: Sequence[Found], rules: frozenset[str]) -> tuple[list[Finding], list[Ignored]]:
         """Findings that stay, by place, and those that a comment silences."""
@@ -222,7 +224,7 @@ class _File:
             name=found.name or (code.name if code else ""),
             severity=found.severity or (code.severity if code else "warning"),
             variable=found.variable,
-            message=found.message,
+            message=_shortened(found.message),
             becomes=found.becomes,
             advice=list(found.advice),
             fix=fix,
@@ -256,6 +258,18 @@ class _File:
                 yield Undecided(
                     file=self.source.file, line=line, column=column, code="", variable=each.name, reason=reason
                 )
+
+
+def _under_comment(lines: Sequence[str]) -> Iterator[bool]:
+    """For each line whether words stand above it: in a comment right there, or above the lines right there."""
+    under = False
+    for line in lines:
+        yield under
+        under = bool(line.strip()) and (under or line.lstrip().startswith("#"))
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
 def _once(findings: list[Finding]) -> list[Finding]:

@@ -26,6 +26,8 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
         page.paragraph(text, first="? ", rest="  ")
     page.paragraph(_summary(report), rest="  ", code="1")
     page.paragraph(_judged_for(report), rest="  ", code="2")
+    if report.findings:
+        page.paragraph(f"Why: topoadvisor explain {report.findings[0].code}", code="2")
     return "\n".join(page.lines) + "\n"
 
 
