@@ -57,6 +57,12 @@ def test_version_from_the_read_only_data_of_the_file():
     assert nccl_lib.version_in_file(io.BytesIO(elf([(b".text", b"\x90" * 99), (b".rodata", BANNER)]))) == "2.21.5"
 
 
+def test_names_of_variables_in_the_read_only_data():
+    data = b"\0NCCL_DEBUG\0NCCL_IB_HCA set to %s\0" + b"0000:00.0NCCL_SOCKET_MAGIC\0nccl_x\0"
+    found = nccl_lib.names_in_file(io.BytesIO(elf([(b".text", b"NCCL_NOT_HERE\0"), (b".rodata", data)])))
+    assert found == {"NCCL_DEBUG", "NCCL_SOCKET_MAGIC"}
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 90, elf([(b".rodata", b"nothing")]), b"x" * 4096]
 )

@@ -111,6 +111,11 @@ def test_an_unknown_version_names_what_older_ones_do() -> None:
     assert "before 2.24.3 it is Ring" in found.message
 
 
+def test_what_nccl_declares_and_never_reads_is_told_though_a_library_names_it() -> None:
+    library = run.Library("/x/libnccl.so.2", "2.28.9", frozenset({"NCCL_GRAPH_HELPER_DISABLE"}))
+    assert codes("export NCCL_GRAPH_HELPER_DISABLE=1\n", version="2.28.9", library=library) == ["ENV105"]
+
+
 def test_a_library_is_the_judge_of_names() -> None:
     library = run.Library(
         "/x/libnccl.so.2", "2.32.3", frozenset({"NCCL_DEBUG", "NCCL_BRAND_NEW", "NCCL_SOCKET_TIMEOUT"})

@@ -46,7 +46,8 @@ _FOLDERS: Final = (
     "/usr/local/gib/lib64",
 )
 _CACHE_LIMIT: Final = 8 << 20
-_NAMES: Final = re.compile(rb"(?<![A-Z0-9_])NCCL_[A-Z0-9_]{2,80}(?=\0)")
+_NAMES: Final = re.compile(rb"NCCL_[A-Z0-9_]{2,80}(?=\0)")
+"""What stands before a name says nothing: constants without an end of their own may."""
 _SEARCH_LIMIT: Final = 64 << 20
 """Bytes of a library searched for its version; .rodata, where it stands, has a few million."""
 _SECTION_HEADER: Final = 64

@@ -224,6 +224,17 @@ CODES: Final = {
         "FROM ubuntu:24.04\nRUN export NCCL_SOCKET_IFNAME=eth0\n",
         "Dockerfile",
     ),
+    "ENV133": Code(
+        "set-too-late",
+        "warning",
+        "A variable that a program sets after it was read",
+        "PyTorch reads its variables when it makes a process group. Info for NCCL's own: NCCL reads each of them once, "
+        "with the first communicator, and that is made with the group or with the first collective.",
+        "Set it before init_process_group, best before the program starts.",
+        'import os\n\nimport torch.distributed as dist\n\ndist.init_process_group("nccl")\n'
+        'os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"\n',
+        "train.py",
+    ),
     "ENV134": Code(
         "not-for-nccl-conf",
         "warning",

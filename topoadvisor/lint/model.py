@@ -10,6 +10,8 @@ from topoadvisor.lint.document import Severity
 from topoadvisor.nccl import settings
 
 Span = tuple[int, int]
+Branch = tuple[tuple[int, int], ...]
+"""The conditions, loops and functions around a place, outermost first: (which, which arm of it)."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,7 @@ class Assignment:
     way: Way
     fallback: bool = False
     """It counts only where nothing else has set the variable: `${NAME:-value}`, `setdefault`."""
-    branch: tuple[tuple[int, int], ...] = ()
-    """The conditions, loops and functions around it, outermost first: (which, which arm of it)."""
+    branch: Branch = ()
     step: int = 0
     """Grows with every program that runs before it."""
     group: int = 0
@@ -121,6 +122,8 @@ class Contents:
     programs: int = 0
     """Programs that a script runs."""
     remarks: list[Remark] = field(default_factory=list)
+    starts: list[tuple[int, Branch, str]] = field(default_factory=list)
+    """(offset, conditions around it, name) of every call that starts the communication between ranks."""
     roles: set[str] = field(default_factory=set)
     """Kinds of pods of a job."""
 

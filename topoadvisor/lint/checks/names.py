@@ -12,11 +12,16 @@ from topoadvisor.nccl import settings, versions
 from topoadvisor.nccl.settings import SettingInfo
 
 _PLUGINS: Final = (
-    "NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_TUNER_", "NCCL_IBEXT_", "NCCL_SHARP_", "NCCL_CTRAN_",
-    "NCCL_OFI_", "NCCL_UCX_", "NCCL_INSPECTOR_", "NCCL_PROFILE_", "NCCL_PROFILER_", "NCCL_MSCCL_", "NCCL_GCP_",
-    "NCCL_ANP_", "NCCL_TESTS_", "NCCL_TEST_", "NCCL_HPCX_",
-)  # fmt: skip
-"""How names of plugins and tools begin that read variables of their own; the register does not hold them all."""
+    "NCCL_TUNER_",
+    "NCCL_IBEXT_",
+    "NCCL_OFI_",
+    "NCCL_MSCCL_",
+    "NCCL_GCP_",
+    "NCCL_ANP_",
+    "NCCL_TEST_",
+    "NCCL_HPCX_",
+)
+"""How more names of plugins and tools begin, beside the families that the register knows."""
 _OWN: Final = re.compile(
     r"NCCL_(.*_)?(HOME|ROOT|DIR|PATH|LIB|LIBS|LIBRARY|LIBRARIES|INCLUDE|VERSION|VER|TAG|BRANCH|COMMIT|URL|REPO|PACKAGE|"
     r"PKG|SRC|SOURCE|PREFIX|INSTALL|BUILD|TARBALL|DEB|ARGS?|OPTS?|OPTIONS|FLAGS|PARAMS|ENVS?|VARS|CMD|EXE|BIN|TESTS?|"
@@ -49,11 +54,11 @@ def check(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[
 
 def _known(assignment: Assignment, info: SettingInfo, judge: Judge, in_library: bool) -> Iterator[Found]:
     name, version = info.name, judge.version
-    if in_library:
-        pass
-    elif info.reads == "never":
+    if info.reads == "never":
         yield about(assignment, "ENV105", f"NCCL declares {name} and never reads it")
         return
+    if in_library:
+        pass
     elif info.since is None:
         yield about(assignment, "ENV105", f"{name} is known from NCCL's manual only; no public release reads it")
         return
@@ -113,7 +118,7 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
         return
     near = _nearest(name)
     if near is None or not _one_letter_apart(name, near[0]):
-        if name.startswith(_PLUGINS) or _OWN.fullmatch(name):
+        if settings.family(name) is not None or name.startswith(_PLUGINS) or _OWN.fullmatch(name):
             return
         if assignment.way == "plain":
             # A variable of the script itself, which it may well call so.

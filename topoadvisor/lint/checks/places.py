@@ -16,6 +16,8 @@ _SLOWS: Final = frozenset({"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "
 _QUIET: Final = frozenset({"", "0", "false", "off", "no", "warn", "version", "none"})
 _HARMLESS: Final = ("NCCL_DEBUG_", "NCCL_RAS_", "NCCL_SET_THREAD_NAME", "NCCL_COMM_ID")
 """Diagnostic names that print nothing by themselves, or of which another check speaks."""
+_LOADED_LATER: Final = frozenset({"NCCL", "libfabric", "rdma-core", "rdma-core's mlx5 driver"})
+"""Libraries that NCCL, or a plugin of it, loads after it has read its file."""
 _IDENTITY: Final = "NCCL_HOSTID"
 _NOT_FOR_MANY: Final = frozenset({"NCCL_IB_GID_INDEX"})
 
@@ -29,6 +31,27 @@ def check(assignment: Assignment, contents: Contents, judge: Judge, line: str, c
     if assignment.way in LASTING:
         yield from _stays(assignment, judge, commented or for_a_cloud(contents))
     yield from _elsewhere(assignment)
+    yield from _late(assignment, contents)
+
+
+def _late(assignment: Assignment, contents: Contents) -> Iterator[Found]:
+    name = assignment.name
+    start = next(
+        (
+            call
+            for at, branch, call in contents.starts
+            if at < assignment.at and branch == assignment.branch[: len(branch)] and assignment.way == "python"
+        ),
+        None,
+    )
+    if start is None or assignment.group:
+        return
+    if name.startswith("TORCH_"):
+        message = f"{name} is set after {start}(), which has read it already"
+        yield about(assignment, "ENV133", message)
+    elif name.startswith("NCCL_"):
+        message = f"{name} is set after {start}(): NCCL reads it once, with its first communicator, which may be there"
+        yield about(assignment, "ENV133", message, severity="info")
 
 
 def _literal(assignment: Assignment, line: str) -> Iterator[Found]:
@@ -45,13 +68,16 @@ def _literal(assignment: Assignment, line: str) -> Iterator[Found]:
 
 
 def _not_for_conf(assignment: Assignment) -> Iterator[Found]:
-    info = settings.find(assignment.name)
-    if assignment.name == conf.NAMED_BY:
+    name = assignment.name
+    info = settings.find(name)
+    family = settings.family(name) if info is None and not name.startswith("NCCL_") else None
+    owner = info.owner if info is not None else family.owner if family is not None else "NCCL"
+    if name == conf.NAMED_BY:
         yield about(
             assignment, "ENV134", f"{conf.NAMED_BY} counts in the process environment only, not in the file it names"
         )
-    elif info is not None and info.owner != "NCCL" and "plugin" not in info.owner:
-        message = f"{info.owner} reads {info.name}, and may have done so before NCCL hands on the lines of its file"
+    elif owner not in _LOADED_LATER and "plugin" not in owner:
+        message = f"{owner} reads {name}, and may have done so before NCCL hands on the lines of its file"
         yield about(assignment, "ENV134", message)
 
 

@@ -17,6 +17,8 @@ _KEYWORDS: Final = frozenset(
 _QUIET: Final = frozenset(
     {"print", "str", "int", "len", "get", "getenv", "copy", "info", "warning", "debug", "join", "setdefault"}
 )
+_STARTS: Final = frozenset({"init_process_group", "init_distributed", "initialize_model_parallel"})
+"""Calls after which PyTorch has read its variables, and NCCL may have."""
 _RANK: Final = re.compile(r"(?i)(?<![a-z])(local_|node_|global_)?rank(?![a-z])|is_main_process|is_master|PROCID")
 _HOST: Final = re.compile(r"(?i)hostname|gethostname|uname")
 
@@ -125,6 +127,8 @@ class _Reader:
                     self._dictionary(keyword.value, own=True)
             if called not in _QUIET:
                 self._step += 1
+            if called in _STARTS:
+                self.contents.starts.append((self._piece.at(self._at(node)), self._branch, called))
 
     def _use(self, key: ast.expr) -> None:
         if (name := _name(key)) is not None:

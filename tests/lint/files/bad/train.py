@@ -11,3 +11,6 @@ if int(os.environ.get("RANK", 0)) == 0:
 os.putenv("NCCL_IB_SL", "16")
 env = {"NCCL_CHECK_POINTER": "1"}
 os.environ["TORCH_NCCL_BLOCKING_WAITS"] = "1"
+torch.distributed.init_process_group("nccl")
+os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3"
+os.environ["NCCL_CROSS_NIC"] = "1"
