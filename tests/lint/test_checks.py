@@ -82,8 +82,14 @@ def test_names_in_wide_circulation_are_explained_truly(line: str, code: str, wor
 
 
 def test_nvshmem_says_what_it_needs() -> None:
-    (open_question,) = report("export NVSHMEM_IB_ENABLE_IBGDA=1\n").unknown
-    assert "PeerMappingOverride=1" in open_question.reason
+    questions = {each.code: each for each in report("export NVSHMEM_IB_ENABLE_IBGDA=1\n").unknown}
+    assert "PeerMappingOverride=1" in questions[""].reason
+    assert "NET046" in questions
+
+
+def test_nothing_of_a_machine_is_known_without_one() -> None:
+    assert codes("export NCCL_MNNVL_ENABLE=1\n") == []
+    assert "NVL017" in {each.code for each in report("export NCCL_MNNVL_ENABLE=1\n").unknown}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ CODES: Final = {
         "export NCCL_SOCKET_TIMEOUT=600000\n",
         "run.sh",
         fix="Writes the real name where only the spelling is wrong and the value means the same.",
+        covers=("ENV012",),
     ),
     "ENV102": Code(
         "unknown-name",
@@ -55,6 +56,7 @@ CODES: Final = {
         "Compare with the nearest real name. `topoadvisor explain NAME` knows them all.",
         "export NCCL_IB_HCAS=mlx5_0\n",
         "run.sh",
+        covers=("ENV014",),
     ),
     "ENV103": Code(
         "removed-name",
@@ -65,7 +67,7 @@ CODES: Final = {
         "NCCL_TREE_THRESHOLD=4294967296\n",
         "nccl.conf",
         fix="Writes the new name where the value means the same.",
-        covers=("ENV005",),
+        covers=("ENV005", "ENV017"),
     ),
     "ENV104": Code(
         "name-of-a-newer-release",
@@ -76,6 +78,7 @@ CODES: Final = {
         "export NCCL_GIN_ENABLE=1\n",
         "run.sh",
         version="2.20.5",
+        covers=("ENV006",),
     ),
     "ENV105": Code(
         "name-without-effect",
@@ -95,6 +98,7 @@ CODES: Final = {
         "export NCCL_MIN_NRINGS=4\n",
         "run.sh",
         fix="Writes the new name where both mean exactly the same in the version judged for.",
+        covers=("ENV015",),
     ),
     "ENV111": Code(
         "value-ends-the-job",
@@ -130,7 +134,7 @@ CODES: Final = {
         "export NCCL_P2P_LEVEL=phb\n",
         "run.sh",
         fix="Writes levels in capitals.",
-        covers=("P2P012",),
+        covers=("P2P012", "NET033"),
     ),
     "ENV114": Code(
         "value-out-of-range",
@@ -195,6 +199,7 @@ CODES: Final = {
         "export NCCL_DEBUG_FILE=/tmp/nccl.%h\n",
         "nccl.conf",
         fix="Writes NAME=VALUE, and a comment on the line above.",
+        covers=("ENV019",),
     ),
     "ENV122": Code(
         "line-sets-nothing",
@@ -264,7 +269,7 @@ CODES: Final = {
         "Set it for the one run that is looked at.",
         "NCCL_DEBUG=TRACE\n",
         "nccl.conf",
-        covers=("ENV010",),
+        covers=("ENV010", "ENV020"),
     ),
     "ENV142": Code(
         "kept-without-reason",
@@ -285,6 +290,7 @@ CODES: Final = {
         "Keep one.",
         "NCCL_IB_GID_INDEX=3\nNCCL_IB_GID_INDEX=0\n",
         "nccl.conf",
+        covers=("ENV009",),
     ),
     "ENV152": Code(
         "settings-at-odds",

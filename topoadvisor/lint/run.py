@@ -104,7 +104,7 @@ def lint(
         findings += kept
         ignored += silenced
         unknown += [file.undecided(each) for each in undecided]
-        unknown += file.prerequisites()
+        unknown += file.prerequisites() if not machine.known else ()
     return Report(
         nccl=version,
         nccl_from=version_from if version is not None else "not known",
@@ -170,7 +170,7 @@ class _File:
             yield from names.check(each, self.contents, self._judge)
             yield from values.check(each, self._judge)
             if not machine_known:
-                yield from values.forced(each, self.contents, self._judge)
+                yield from values.without_machine(each, self.contents, self._judge)
             statement = each.at if each.statement is None else each.statement
             commented = "#" in self._lines[line - 1] or self._under_comment[self._line(statement) - 1]
             yield from places.check(each, self.contents, self._judge, self._lines[line - 1].rstrip("\r"), commented)

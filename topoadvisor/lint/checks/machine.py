@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
 from topoadvisor.lint.checks.values import measures
-from topoadvisor.lint.codes import CODES, DROPPED_RULES
+from topoadvisor.lint.codes import DROPPED_RULES
 from topoadvisor.lint.found import Found, about
 from topoadvisor.lint.model import Assignment, Contents
 from topoadvisor.nccl import defaults, reading, settings
 from topoadvisor.rules import engine, facts, machine
 from topoadvisor.rules.engine import Outcome
-from topoadvisor.rules.facts import FactBase
+from topoadvisor.rules.facts import FactBase, Unknown
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.topology import graph
 
 _MOST_ROUNDS: Final = 8
 """Values of one variable in one file that are judged; a file with more is a sweep."""
-_NEEDS_MACHINE: Final = frozenset({rule for code in ("ENV115", "ENV116") for rule in CODES[code].covers})
+_NEEDS_MACHINE: Final = frozenset({"ENV001", "ENV002", "NET033"})
 """Rules that take over from a check of ours where the machine is known."""
 _READS: Final = re.compile(r"env\.([A-Z][A-Z0-9_]*)")
 _NO_TOPOLOGY: Final = "no topology was given"
@@ -69,7 +69,15 @@ class MachineJudge:
 
     def _facts(self, lines: Sequence[Setting]) -> FactBase:
         there = msgspec.structs.replace(self._snapshot, settings=list(lines))
-        return facts.gather(there, self._topology)
+        base = facts.gather(there, self._topology)
+        if self.known:
+            return base
+        # Of a machine that nobody named not even the number of GPUs is known, which an empty snapshot states as 0.
+        node = {
+            name: fact if name == "nccl.version" or name.startswith("env.") else Unknown(_NO_TOPOLOGY)
+            for name, fact in base.node.items()
+        }
+        return replace(base, node=node)
 
     def judge(self, contents: Contents, file: str) -> tuple[list[Found], list[Open]]:
         """What the rules say about the lines of one file, and what they could not decide."""

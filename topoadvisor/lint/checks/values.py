@@ -152,19 +152,17 @@ def _no_text(assignment: Assignment) -> Found:
 
 def _neighbour(assignment: Assignment, info: SettingInfo) -> Iterator[Found]:
     text = assignment.value or ""
-    if info.name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") and text.startswith(("^", "=")):
-        message = (
-            f"{info.owner} takes whole names of interfaces: {text[0]} is part of the name, and there is no such one"
-        )
-        yield about(assignment, "ENV113", f"{info.name}={text}: {message}", severity="error")
-    elif info.values and text and text.lower() not in {value.lower() for value in info.values}:
+    if info.values and text and text.lower() not in {value.lower() for value in info.values}:
         message = f"{info.name}={text}: {info.owner} knows {' and '.join(info.values)}"
         yield about(assignment, "ENV113", message)
 
 
-def forced(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[Found]:
-    """NCCL_ALGO and NCCL_PROTO: what a fixed choice costs, for a machine that is not known."""
+def without_machine(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[Found]:
+    """What rules would say, had they a machine: about NCCL_ALGO, NCCL_PROTO and Gloo's interface."""
     text = assignment.value
+    if assignment.name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") and text and text.startswith(("^", "=")):
+        message = f"whole names of interfaces count here: {text[0]} is part of the name, and there is no such one"
+        yield about(assignment, "ENV113", f"{assignment.name}={text}: {message}", severity="error")
     if assignment.name not in ("NCCL_ALGO", "NCCL_PROTO") or not text or measures(assignment):
         return
     if for_a_cloud(contents):
