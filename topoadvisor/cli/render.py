@@ -19,6 +19,7 @@ from topoadvisor.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from topoadvisor.advice import Ring
     from topoadvisor.render.schematic import Schematic
 
 Format = Literal["text", "dot", "svg", "png", "pdf"]
@@ -45,6 +46,7 @@ def render(
             show_default=False,
         ),
     ] = None,
+    rings: Annotated[bool, typer.Option("--rings", help="Draw the best rings too.")] = False,
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
     rules: RulesOption = None,
@@ -67,8 +69,11 @@ def render(
             hint=f"Write it to a file: -o topology.{wanted}, or into a pipe.",
         )
     snapshot = load_snapshot(sources, assume, assume_file)
-    analysis = advise.analyse(snapshot, rule_directories=rules or (), plan=False)
-    data = _rendered(outline.outline(snapshot, analysis.topology, analysis.advice), wanted)
+    if rings:
+        need_numpy()
+    analysis = advise.analyse(snapshot, rule_directories=rules or (), plan=rings)
+    planned = analysis.advice.plan.rings if analysis.advice.plan else []
+    data = _rendered(outline.outline(snapshot, analysis.topology, analysis.advice), planned, wanted)
     if output is not None and to_file:
         _write(output, data)
     else:
@@ -90,16 +95,16 @@ def _format_of(output: Path | None) -> Format:
     return _SUFFIXES[suffix]
 
 
-def _rendered(schematic: Schematic, wanted: Format) -> bytes:
+def _rendered(schematic: Schematic, rings: list[Ring], wanted: Format) -> bytes:
     if wanted == "text":
         from topoadvisor.render import topology_text
 
-        return topology_text.render(schematic).encode()
+        return topology_text.render(schematic, rings).encode()
     need_numpy()
     from topoadvisor.render import dot, picture
     from topoadvisor.render.drawing import compose
 
-    drawing = compose(schematic)
+    drawing = compose(schematic, rings)
     return dot.source(drawing).encode() if wanted == "dot" else picture.draw(drawing, wanted)
 
 

@@ -77,24 +77,28 @@ def limit(problem: Problem) -> Limit:
     each node does, summed; and it cannot carry more away from a node than all hops out of it can together.
     """
     found = [limit for enters in (False, True) for limit in _limits(problem, enters)]
-    return min(found, key=lambda each: (round(each.gbps, 9), each.node is None))
+    return min(found, key=lambda each: (round(each.gbps, 9), each.link is None))
 
 
 def _limits(problem: Problem, enters: bool) -> Iterator[Limit]:
     least: list[dict[int, float] | None] = [None] * problem.n
-    alone = [0.0] * problem.n
+    away: list[dict[int, float]] = [{} for _ in range(problem.n)]
     for hop, loads in problem.loads.items():
         own: dict[int, float] = {}
         for link, factor in loads:
             own[link] = own.get(link, 0.0) + factor
         node = hop[enters]
-        alone[node] += min((problem.capacity[link] / factor for link, factor in own.items()), default=math.inf)
+        # Hops that the same link holds down can carry no more together than it does.
+        gbps, link = min(
+            ((problem.capacity[link] / factor, link) for link, factor in own.items()), default=(math.inf, -1)
+        )
+        away[node][link] = max(away[node].get(link, 0.0), gbps)
         before = least[node]
         least[node] = (
             own if before is None else {link: min(factor, own[link]) for link, factor in before.items() if link in own}
         )
-    for node, gbps in enumerate(alone):
-        yield Limit(gbps, node, enters)
+    for node, by_link in enumerate(away):
+        yield Limit(sum(by_link.values()), node, enters)
     uses: dict[int, dict[int, float]] = {}
     for node, each in enumerate(least):
         for link, factor in (each or {}).items():

@@ -63,13 +63,14 @@ class _Planner:
             everything,
             loads={hop: load for hop, load in everything.loads.items() if self._net.routes[hop].transport == "nvlink"},
         )
-        found = self._best(everything)
-        if found and 0 < len(over_nvlink.loads) < len(everything.loads):
-            alone = self._best(over_nvlink)
-            if alone and alone.gbps >= _NEARLY_ALL * found.gbps:
-                more = found.gbps > alone.gbps * (1 + 1e-3)
-                total = f"{found.gbps:.4g} GB/s" if more else ""
-                return self._written(over_nvlink, alone, total)
+        mixed = 0 < len(over_nvlink.loads) < len(everything.loads)
+        alone = self._best(over_nvlink) if mixed else None
+        # The limit spares solving the whole where NVLink alone comes near it.
+        most = problem.limit(everything).gbps
+        found = None if alone and alone.gbps >= _NEARLY_ALL * most else self._best(everything)
+        if alone and (found is None or alone.gbps >= _NEARLY_ALL * found.gbps):
+            most = found.gbps if found else most
+            return self._written(over_nvlink, alone, most if most > alone.gbps * (1 + 1e-3) else None)
         if found is None:
             return Plan(
                 rings=[],
@@ -79,7 +80,7 @@ class _Planner:
                 transport="none",
                 notes=["No ring: for too many pairs of GPUs it is not known which way their traffic runs."],
             )
-        return self._written(everything, found, "")
+        return self._written(everything, found)
 
     def _best(self, of: Problem) -> _Found | None:
         first = tuple(range(of.n))
@@ -102,7 +103,7 @@ class _Planner:
         seen = limit.gbps <= best.bound * (1 + SAME)
         return _Found(rings, best.bound, self._limit_in_words(limit) if seen else self._prices_in_words(best.prices))
 
-    def _written(self, of: Problem, found: _Found, with_pcie: str) -> Plan:
+    def _written(self, of: Problem, found: _Found, with_pcie: float | None = None) -> Plan:
         notes: list[str] = []
         used = [self._net.routes[hop] for ring in found.rings for hop in hops_of(ring.order)]
         links = {link for hop in of.loads for link in self._net.routes[hop].links}
@@ -122,7 +123,9 @@ class _Planner:
             if not meets:
                 notes.append("Not proven best: these rings do not reach that.")
             if with_pcie:
-                notes.append(f"With hops over PCIe beside NVLink it would be {with_pcie} (`topoadvisor rings`).")
+                notes.append(
+                    f"Hops over PCIe beside NVLink would make it {with_pcie:.4g} GB/s at most (`topoadvisor rings`)."
+                )
         if any(route.transport == "staged" for route in used):
             notes.append("Staged hops also pass through host memory, whose own speed is not in this model.")
         return Plan(

@@ -11,6 +11,8 @@ from itertools import count
 from math import hypot
 from typing import Literal
 
+from topoadvisor.advice import Ring
+from topoadvisor.render import ring_strip
 from topoadvisor.render.captions import BADGE, BADGE_HEIGHT, PADDING, SMALL, badge_width
 from topoadvisor.render.lettering import fit, width, wrap
 from topoadvisor.render.placement import place
@@ -134,8 +136,8 @@ class Drawing:
     strokes: tuple[Stroke, ...]
 
 
-def compose(schematic: Schematic) -> Drawing:
-    """Title, machine, legend and findings on one page; the same schematic gives the same drawing."""
+def compose(schematic: Schematic, rings: Sequence[Ring] = ()) -> Drawing:
+    """Title, machine, rings, legend and findings on one page; the same schematic gives the same drawing."""
     body = place(schematic)
     page = max(body.w, NARROWEST)
     shapes = [_text("title", schematic.title, 0, 0, page, TITLE_SIZE, bold=True)]
@@ -149,6 +151,8 @@ def compose(schematic: Schematic) -> Drawing:
         shapes += _box(box, top)
     shapes += [_passed(line, top) for line in body.lines if line.wire.passed]
     y = top + body.h + 16
+    ring_shapes, ring_strokes, y = _rings(rings, groups, shapes, y, page)
+    shapes += ring_shapes
     legend = _legend(body, y)
     notes = _notes(schematic.notes, y + LEGEND_SIZE * 1.4 + 8, page)
     shapes += [*legend, *notes]
@@ -159,8 +163,50 @@ def compose(schematic: Schematic) -> Drawing:
         max(bottom, top + body.h),
         groups,
         tuple(shapes),
-        tuple(_stroke(line, top) for line in body.lines),
+        (*(_stroke(line, top) for line in body.lines), *ring_strokes),
     )
+
+
+def _rings(
+    rings: Sequence[Ring], groups: Sequence[Group], shapes: Sequence[Shape], y: float, page: float
+) -> tuple[list[Shape], list[Stroke], float]:
+    """The shapes and lines of the rings from `y` down, and where they end."""
+    boxes = {
+        int(shape.id.removeprefix("gpu:")): (shape.x + shape.w / 2, shape.y)
+        for shape in (*shapes, *(shape for group in groups for shape in _inside(group)))
+        if shape.id.startswith("gpu:")
+    }
+    found: list[Shape] = []
+    strokes: list[Stroke] = []
+    places = ring_strip.places(boxes, page)
+    w, h = ring_strip.dot_size()
+    for number, ring in enumerate(rings[: ring_strip.SHOWN]):
+        strip = ring_strip.Strip(number, ring, {gpu: places[gpu] for gpu in ring.order}, y, page)
+        found.append(Shape(f"ring:{number}", 0, strip.title_y, page, strip.title.size * 1.3, rows=(strip.title,)))
+        for gpu, x, top in strip.dots:
+            look = Look(_FILLS["gpu"][0], strip.colour, radius=3.0)
+            found.append(Shape(f"ring:{number}:{gpu}", x, top, w, h, look, (ring_strip.label(gpu),), "centre"))
+        strokes += [
+            Stroke(f"ring:{number}:{a}", f"ring:{number}:{b}", points, strip.colour, 1.6, False)
+            for (a, b), points in strip.lines()
+        ]
+        y = strip.bottom
+    if len(rings) > ring_strip.SHOWN:
+        more = f"and {len(rings) - ring_strip.SHOWN} more: see `topoadvisor scan --format json`"
+        found.append(_text("ring:more", more, 0, y, page, NOTE_SIZE))
+        y += NOTE_SIZE * 1.5
+    if strokes:
+        found.append(
+            _text("ring:how", "Hops to the right run below the GPUs, hops to the left above.", 0, y, page, SMALL)
+        )
+        y += SMALL * 1.5
+    return found, strokes, y + 6 if rings else y
+
+
+def _inside(group: Group) -> Iterator[Shape]:
+    yield from group.shapes
+    for inner in group.groups:
+        yield from _inside(inner)
 
 
 def rounded(points: Sequence[Point], radius: float = CORNER) -> list[Point]:

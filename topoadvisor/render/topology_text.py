@@ -6,13 +6,14 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from topoadvisor.advice import Ring
 from topoadvisor.render.schematic import Part, Schematic, Wire
 
 MOST_LINES = 4
 """Of one entry; what does not fit ends in an ellipsis."""
 
 
-def render(schematic: Schematic, *, width: int = 80) -> str:
+def render(schematic: Schematic, rings: Sequence[Ring] = (), *, width: int = 80) -> str:
     """The text, at most `width` columns wide, ending in a newline. Longer lines are broken, single long words cut."""
     lines = [*_wrapped(schematic.title, width), *_wrapped(schematic.subtitle, width), ""]
     for part in schematic.parts:
@@ -26,6 +27,12 @@ def render(schematic: Schematic, *, width: int = 80) -> str:
         lines += [
             _cut(f"  {wire.label:4} {titles[wire.a]} to {titles[wire.b]}{_doubt(wire)}", width) for wire in others
         ]
+    if rings:
+        lines += ["", "Rings"]
+    for ring in rings:
+        speed = f"{ring.gbps:.4g} GB/s" if ring.gbps else "? GB/s"
+        order = " → ".join(str(gpu) for gpu in [*ring.order, ring.order[0]])
+        lines += _wrapped(order, width, first=f"  {speed:>12}  ", rest=" " * 16)
     if schematic.notes:
         lines += ["", "Findings"]
         for note in schematic.notes:
