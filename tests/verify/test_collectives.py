@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -13,9 +14,10 @@ import nccl_logs
 import pytest
 
 from topoadvisor.errors import NothingDetermined
+from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Driver, Gpu, NcclLibrary, Snapshot
 from topoadvisor.verify import collectives, collectives_report, group
-from topoadvisor.verify.collectives import CollectiveReport
+from topoadvisor.verify.collectives import CollectiveReport, Expected
 from topoadvisor.verify.rank_messages import COLLECTIVES
 
 ADDRESSES = ["0000:1b:00.0", "0000:1d:00.0"]
@@ -47,6 +49,7 @@ def check(
     wrong: str = "0",
     via: str = "P2P/CUMEM",
     predicted: str | None = "P2P",
+    channels: int | None = 24,
     deadline: float = 10,
 ) -> CollectiveReport:
     script = (
@@ -63,7 +66,7 @@ def check(
         run,
         cases=group.cases(COLLECTIVES, [1 << 20, 1 << 30], 2),
         library="libnccl.so.2",
-        predicted={(0, 1): predicted},
+        expect=lambda version: Expected({(0, 1): predicted}, channels, [[1, 0]]),
         notes=[],
         date="2026-11-30T12:00:00+00:00",
     )
@@ -82,7 +85,10 @@ def test_speed_is_that_of_the_slowest_rank_and_the_transport_is_as_predicted() -
     text = collectives_report.to_text(report)
     assert "All values are right." in text
     assert "P2P/CUMEM on 2 of 2 connections, as predicted" in text
-    assert "Channels: 24, rings 0 → 1 → 0 on" in text
+    assert "Channels: 24, as predicted." in text
+    assert "Rings: 0 → 1 → 0 on 24, as predicted." in text
+    assert "Channels: 24; predicted were 32." in collectives_report.to_text(check(channels=32))
+    assert "Channels: 24." in collectives_report.to_text(check(channels=None))
     assert report.run.used_bytes == 500000001
 
 
@@ -91,7 +97,7 @@ def test_another_transport_than_predicted_is_told() -> None:
     assert report.verdict in ("warn", "fail")
     assert "predicted was P2P from GPU0 to GPU1 and 1 more" in collectives_report.to_text(report)
     unknown = collectives_report.to_text(check(predicted=None))
-    assert "as predicted" not in unknown
+    assert "connections, as predicted" not in unknown
 
 
 def test_wrong_values_fail() -> None:
@@ -159,3 +165,11 @@ def test_the_library_is_the_one_asked_for_else_the_first_found() -> None:
     with pytest.raises(NothingDetermined) as caught:
         collectives.library_of(SNAPSHOT)
     assert "nvidia-nccl-cu13" in str(caught.value.hint)
+
+
+def test_what_predict_says_is_what_is_expected() -> None:
+    machine = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+    found = collectives.expected(machine, [0, 1], "2.28.9")
+    assert found == Expected({(0, 1): "P2P"}, 24, [[0, 1]] * 12)
+    assert collectives.expected(machine, [0, 7], "2.28.9") == Expected()
+    assert collectives.expected(Snapshot(), [0, 1], "2.28.9") == Expected()

@@ -140,7 +140,7 @@ def _collectives(
             group.group_of(addresses, library, environ, argv=child.rank_command(), deadline_s=deadline),
             cases=group.cases(rank_messages.COLLECTIVES, sizes, len(addresses)),
             library=library,
-            predicted=collectives.predicted_transports(live),
+            expect=lambda version: collectives.expected(live, [gpu.index for gpu in here.gpus], version),
             measured=base.measurements,
             notes=here.notes,
             date=now(),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-from topoadvisor.errors import NothingDetermined
+from topoadvisor.errors import NothingDetermined, TopoAdvisorError
 from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
-from topoadvisor.snapshot import Gpu, Measurement, Snapshot
+from topoadvisor.snapshot import Assumption, Gpu, Measurement, Snapshot
 from topoadvisor.verify.belief import beliefs, remarks
 from topoadvisor.verify.group import Group, Result, Run
 from topoadvisor.verify.rank_messages import Case
@@ -36,12 +36,24 @@ class Transport:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What was predicted for the job. Empty or None = not known."""
+
+    transports: dict[tuple[int, int], str | None] = field(default_factory=dict)
+    """By pair of GPU indexes, lower first."""
+    channels: int | None = None
+    orders: list[list[int]] = field(default_factory=list)
+    """Rings, GPU indexes in order."""
+
+
+@dataclass(frozen=True)
 class CollectiveReport:
     """What one run of all collectives brought, and what it means."""
 
     gpus: list[int]
     """GPU indexes in rank order."""
     run: Run
+    expected: Expected
     library: str
     channels: int | None
     rings: list[tuple[list[int], int]]
@@ -95,14 +107,14 @@ def check(
     *,
     cases: Sequence[Case],
     library: str,
-    predicted: dict[tuple[int, int], str | None],
+    expect: Callable[[str], Expected],
     measured: Sequence[Measurement] = (),
     notes: Sequence[str],
     date: str,
 ) -> CollectiveReport:
     """Run the cases once, with NCCL's log.
 
-    `predicted` has the transport by pair of GPU indexes, lower first; `measured` are peer copies of the same machine,
+    `expect` is asked with the version of NCCL that ran; `measured` are peer copies of the same machine,
     to hold what NCCL believes and chose against.
     """
     run = group(cases, {}, True)
@@ -114,13 +126,15 @@ def check(
         rank.rank: by_address.get(rank.address or "", indexes[rank.rank] if rank.rank < len(indexes) else rank.rank)
         for rank in (communicator.ranks if communicator else ())
     }
+    wanted = expect(run.began.nccl) if run.began else Expected()
     return CollectiveReport(
         gpus=indexes,
+        expected=wanted,
         run=run,
         library=library,
         channels=communicator.channels if communicator else None,
         rings=_rings(communicator, gpu_of),
-        transports=_transports(communicator, gpu_of, predicted),
+        transports=_transports(communicator, gpu_of, wanted.transports),
         findings=[finding for finding in findings if finding.id not in _NOT_OURS],
         measurements=[_measurement(result, run, indexes, snapshot.driver.version, date) for result in run.results],
         notes=[*notes, *remarks(beliefs(snapshot, measured), run.log.graphs if run.log else ())],
@@ -175,16 +189,44 @@ def _measurement(result: Result, run: Run, gpus: Sequence[int], driver: str | No
     )
 
 
-def predicted_transports(snapshot: Snapshot) -> dict[tuple[int, int], str | None]:
-    """Pair of GPU indexes, lower first → the transport that NCCL should take with the variables in force."""
-    from topoadvisor import advise, ways
+def expected(snapshot: Snapshot, gpus: Sequence[int], version: str) -> Expected:
+    """What `topoadvisor predict` says of a job over these GPU indexes with this NCCL; nothing where it cannot tell."""
+    from topoadvisor.ingest import assume
+    from topoadvisor.predict.predict import predict
 
-    facts = advise.analyse(snapshot).facts
-    found = ways.transports(facts, ways.in_force(facts))
-    numbered = {
-        (int(a.removeprefix("gpu:")), int(b.removeprefix("gpu:"))): transport for (a, b), transport in found.items()
+    try:
+        supplied = assume.apply(snapshot, [Assumption(fact="nccl.version", value=version)])
+        prediction = predict(supplied, gpus)
+    except TopoAdvisorError:
+        return Expected()
+    transports = {
+        (_number(pair.a), _number(pair.b)): None if pair.transport == "unknown" else pair.transport
+        for pair in prediction.pairs
     }
-    return {(min(pair), max(pair)): transport for pair, transport in numbered.items()}
+    group = prediction.groups[0] if len(prediction.groups) == 1 else None
+    orders = group.rings.orders if group and group.rings else []
+    return Expected(
+        {(min(pair), max(pair)): transport for pair, transport in transports.items()},
+        group.channels if group else None,
+        [[_number(label) for label in order] for order in orders],
+    )
+
+
+def _number(label: str) -> int:
+    return int(label.removeprefix("GPU"))
+
+
+def same_rings(report: CollectiveReport) -> bool | None:
+    """Whether NCCL runs the rings that were predicted; None when either side is not known."""
+    if not report.rings or not report.expected.orders:
+        return None
+    return {_turned(order) for order, _ in report.rings} == {_turned(order) for order in report.expected.orders}
+
+
+def _turned(order: Sequence[int]) -> tuple[int, ...]:
+    """A ring has no beginning: it is spelled from its lowest GPU on."""
+    start = order.index(min(order))
+    return (*order[start:], *order[:start])
 
 
 def ways_used(report: CollectiveReport) -> Counter[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from topoadvisor.verify.collectives import CollectiveReport, ways_used
+from topoadvisor.verify.collectives import CollectiveReport, same_rings, ways_used
 from topoadvisor.verify.tables import size_text, table
 
 SCHEMA = "topoadvisor.collectives/1"
@@ -77,8 +77,19 @@ def _used(report: CollectiveReport) -> list[str]:
             told += ", as predicted"
         lines.append(f"Used: {told}.")
     if report.channels:
+        expected = report.expected.channels
+        told = (
+            ""
+            if expected is None
+            else ", as predicted"
+            if expected == report.channels
+            else f"; predicted were {expected}"
+        )
+        lines.append(f"Channels: {report.channels}{told}.")
+    if report.rings:
         rings = "; ".join(f"{' → '.join(map(str, (*order, order[0])))} on {count}" for order, count in report.rings[:6])
-        lines.append(f"Channels: {report.channels}{f', rings {rings}' if rings else ''}.")
+        alike = {None: "", True: ", as predicted", False: "; predicted were others (`topoadvisor predict`)"}
+        lines.append(f"Rings: {rings}{alike[same_rings(report)]}.")
     return lines
 
 
@@ -98,6 +109,8 @@ def document(report: CollectiveReport) -> dict[str, Any]:
         "verdict": report.verdict,
         "failure": run.failure,
         "channels": report.channels,
+        "predicted_channels": report.expected.channels,
+        "rings_as_predicted": same_rings(report),
         "rings": [{"order": order, "channels": count} for order, count in report.rings],
         "transports": [
             {"a": each.a, "b": each.b, "used": each.used, "predicted": each.predicted} for each in report.transports
