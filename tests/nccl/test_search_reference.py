@@ -18,6 +18,7 @@ from topoadvisor.nccl.host import Choices, Host
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.paths import Grant
 from topoadvisor.nccl.trial import Graph
+from topoadvisor.predict import outlook
 from topoadvisor.topology import nccl_view
 from topoadvisor.topology.nccl_view import Job
 
@@ -104,7 +105,7 @@ def test_rings_and_trees_of_one_host(name: str) -> None:
     assert told(board, rings) == expected(run, "ring")
     assert told(board, trees) == expected(run, "tree")
     if "final" in run:  # not where NCCL divides the host
-        assert min(64, 2 * min(rings.channels, trees.channels)) == run["final"]["nchannels"]
+        assert outlook.final_channels(board, rings, trees) == run["final"]["nchannels"]
 
 
 @pytest.mark.parametrize("name", sorted(reference()))
@@ -163,6 +164,10 @@ def test_rings_and_trees_over_the_network() -> None:
     """Of two hosts like each, and nothing differs but what is listed."""
     found = differences(iter(QUICK))
     assert found == set(KNOWN)
+    for name in QUICK:
+        _, board, rings, trees = computed(name, True)
+        if (final := reference()[name]["multi_node"].get("final")) is not None:
+            assert outlook.final_channels(board, rings, trees) == final["nchannels"]
     for name, _, which in found:
         _, board, *both = computed(name, True)
         graph = both[which == "tree"]

@@ -130,6 +130,33 @@ def test_a_host_that_nccl_divides() -> None:
     assert (whole.groups[0].rings.searched, whole.groups[0].rings.gbps) == (1, 20)
 
 
+def test_several_hosts() -> None:
+    found = predict(fixture("dgx-h100"), hosts=2)
+    (group,) = found.groups
+    assert group.rings is not None
+    assert (found.hosts, group.channels, group.rings.gbps, group.rings.network_path) == (2, 16, 48, "PIX")
+    assert [port for pair in group.rings.ports for port in pair][:4] == ["mlx5_0", "mlx5_3", "mlx5_3", "mlx5_0"]
+    assert feature(found, "LL128").state == "on"
+    same = difference(predict(fixture("dgx-h100"), None, [setting("NCCL_CROSS_NIC", "0")], hosts=2), "NCCL_CROSS_NIC")
+    assert any("8 x 45 GB/s over NVL (16 channels) instead of 8 x 48" in change for change in same.changes)
+
+
+def test_several_hosts_without_a_port() -> None:
+    found = predict(fixture("8x4090"), hosts=2)
+    assert found.groups[0].rings is None
+    assert "network ports" in (found.groups[0].why or "")
+    old = predict(fixture("dgx-h100", "nccl.version=2.26.6"), hosts=2)
+    assert "2.27.5" in (old.groups[0].why or "")
+
+
+def test_few_fast_channels_over_the_network_are_used_four_times() -> None:
+    found = predict(fixture("dgx-h100"), [0, 1], hosts=2)
+    group = found.groups[0]
+    assert group.rings is not None
+    expected = 4 if group.rings.gbps > 45 and group.rings.searched < 8 else 2
+    assert group.channels == expected * group.rings.searched
+
+
 def matrix(text: str, *facts: str) -> Snapshot:
     return assume.apply(detect.from_bytes(text.encode(), file="x"), assume.gather(list(facts), None))
 

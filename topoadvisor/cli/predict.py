@@ -41,6 +41,9 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    hosts: Annotated[
+        int, typer.Option("--hosts", min=1, max=100_000, metavar="N", help="Hosts like this one in the job.")
+    ] = 1,
     format: FormatOption = "text",
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
@@ -57,7 +60,7 @@ def predict(
     supplied = [*(assume or []), *([f"nccl.version={nccl_version}"] if nccl_version is not None else [])]
     snapshot = load_snapshot(sources, supplied, assume_file)
     settings, notes = job_environment.read(read_text(env), str(env)) if env is not None else (None, [])
-    prediction = foresee(snapshot, gpu_indexes(gpus), settings, notes)
+    prediction = foresee(snapshot, gpu_indexes(gpus), settings, notes, hosts)
     if format == "json":
         emit_json(prediction)
         return

@@ -20,6 +20,7 @@ from topoadvisor.nccl.system import Kind, Node, System, integer, local_cpu
 
 _SHM_BETWEEN_GROUPS: Final = "2.30.3"
 """First release that, when it connects two GPUs of one host which it counts as two, does not ask about the network."""
+_NVLINK_IS_FASTER: Final = "NVLink is taken to be faster than the PCIe link of the GPU, which leads to the network"
 _READS: Final = 80
 """Compute capability × 10 whose GPUs read over NVLink by themselves (`ncclTopoCheckP2p`)."""
 
@@ -70,8 +71,11 @@ def look(system: System, given: Given, choices: Choices, version: str) -> Host:
         faster: bool | None = False
         if choices.network_inside and network.ports and reach.shortest is not NcclPath.NVB:
             gbps = reach.path.gbps if reach.path is not None and not reach.unknown else None
-            faster = network.faster_than(number[a], number[b], gbps)
+            if gbps is not None or reach.kind is not NcclPath.NVL:
+                faster = network.faster_than(number[a], number[b], gbps)
         found[a, b] = _connect(a, b, reach, given, choices, faster)
+        if faster is False and reach.kind is NcclPath.NVL and reach.unknown and network.ports:
+            found[a, b] = replace(found[a, b], inferred=_NVLINK_IS_FASTER)
     groups = _groups(gpus, found)
     group_of = {gpu: place for place, group in enumerate(groups) for gpu in group}
     asks = not versions.at_least(version, _SHM_BETWEEN_GROUPS)
@@ -155,17 +159,21 @@ def boards(build: Callable[[], System], given: Given, choices: Choices, host: Ho
 
 
 def why_no_search(host: Host) -> str | None:
-    """Why rings cannot be searched: something about a path is not known."""
-    cpu = next((why for gpu in host.gpus if (why := _cpu_unread(gpu))), None)
+    """Why rings cannot be searched: what is not known about GPUs, the CPU and paths, each once."""
+    reasons: dict[str, None] = {}
+    reaches = [connection.reach for connection in host.connections.values()]
+    if any(reach.kind is None or reach.kind > NcclPath.NVB for reach in reaches):
+        reasons.update(dict.fromkeys(why for gpu in host.gpus if (why := _cpu_unread(gpu))))
+    for gpu in host.gpus:
+        if integer(gpu.element, "sm") is None:
+            reasons[gpu.element.missing.get("sm", "a compute capability is not in the file")] = None
     for connection in host.connections.values():
         reach = connection.reach
-        if cpu is not None and (reach.kind is None or reach.kind > NcclPath.NVB):
-            return cpu
         if reach.unknown is not None or reach.kind is None:
-            return reach.unknown or "a path between two GPUs is not known"
-        if connection.faster_network is None:
-            return "whether the network is faster than the path between two GPUs is not known"
-    return None
+            reasons[reach.unknown or "a path between two GPUs is not known"] = None
+        elif connection.faster_network is None:
+            reasons["whether the network is faster than the path between two GPUs is not known"] = None
+    return "; ".join(reasons) or None
 
 
 def _cpu_unread(gpu: Node) -> str | None:

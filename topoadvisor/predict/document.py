@@ -88,9 +88,11 @@ class Channels(Struct, frozen=True, kw_only=True):
     path: str
     """The farthest path type within."""
     network_path: str | None
-    """The farthest to the network, where NCCL divides the host; otherwise None."""
+    """The farthest to the network, when the job has several hosts or NCCL divides this one; otherwise None."""
     orders: list[list[str]]
     """GPUs of each channel."""
+    ports: list[list[str]]
+    """Where each channel comes in and goes out; empty on one host that is not divided."""
     same_order: bool
 
 
@@ -104,6 +106,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """In the end, as NCCL's log counts them: each ring serves twice, then the limits of the user."""
     why: str | None
     """Why the search could not be repeated, or what the limits did."""
+    inferred: list[str]
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -120,11 +123,13 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """What NCCL will do for one job on one host, one rank for each GPU."""
+    """What NCCL will do for one job, one rank for each GPU, on one host or on several that are alike."""
 
     schema: Literal["topoadvisor.predict/1"] = SCHEMA
     nccl: Nccl
     gpus: list[str]
+    """Of each host."""
+    hosts: int
     settings: list[Present]
     pairs: list[Pair]
     groups: list[Group]

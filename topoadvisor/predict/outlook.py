@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from topoadvisor.errors import NothingDetermined
 from topoadvisor.nccl import graphs, host, versions
 from topoadvisor.nccl.board import Board
 from topoadvisor.nccl.host import Connection, Host
 from topoadvisor.nccl.levels import NcclPath
-from topoadvisor.nccl.system import TooLarge, integer
+from topoadvisor.nccl.system import TooLarge
 from topoadvisor.nccl.trial import Graph
 from topoadvisor.predict import features
 from topoadvisor.predict.document import Channels, Feature, GpuPort, Group, Pair, State
@@ -19,6 +20,11 @@ from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import nccl_nics, nccl_view
 from topoadvisor.topology.nccl_nics import Wanted
 from topoadvisor.topology.nccl_view import Job
+
+_FAST_CHANNELS: Final = 45_000
+"""MB/s."""
+_FEW_CHANNELS: Final = 16
+_MOST_CHANNELS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class Asked:
     """There is a way for GPUDirect RDMA; None = not known."""
     why_gdr: str
     searches: Searches
+    hosts: int = 1
+    """Hosts like this one in the job."""
 
 
 def look(snapshot: Snapshot, asked: Asked) -> Outlook:
@@ -74,7 +82,7 @@ def look(snapshot: Snapshot, asked: Asked) -> Outlook:
     except TooLarge as error:
         raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
     told = features.Told(snapshot, machine, variables, job.version)
-    groups = _groups(job, seen, variables, asked.searches)
+    groups = _groups(job, seen, variables, asked)
     return Outlook(
         version=job.version,
         gpus=sorted((job.label(gpu) for gpu in seen.gpus), key=lambda label: int(label.removeprefix("GPU"))),
@@ -112,51 +120,72 @@ def _pair(a: str, b: str, connection: Connection, told: features.Told) -> Pair:
     )
 
 
-def _groups(job: Job, seen: Host, variables: Variables, searches: Searches) -> list[Group]:
-    why = _no_search(job, seen)
+def _groups(job: Job, seen: Host, variables: Variables, asked: Asked) -> list[Group]:
     labels = [[job.label(gpu) for gpu in group] for group in seen.groups]
+    inter = asked.hosts > 1
+    why = _no_search(job, seen, inter)
     if why is not None:
-        return [Group(gpus=group, rings=None, trees=None, channels=None, why=why) for group in labels]
-    choices = variables.choices()
-    boards = host.boards(job.system, job.given, choices, seen, inter=False)
-    return [_group(group, board, job.version, variables, searches) for group, board in zip(labels, boards, strict=True)]
+        return [Group(gpus=group, rings=None, trees=None, channels=None, why=why, inferred=[]) for group in labels]
+    boards = host.boards(job.system, job.given, variables.choices(), seen, inter=inter)
+    return [
+        _group(group, board, job.version, variables, asked.searches)
+        for group, board in zip(labels, boards, strict=True)
+    ]
 
 
-def _no_search(job: Job, seen: Host) -> str | None:
+def _no_search(job: Job, seen: Host, inter: bool) -> str | None:
+    network = seen.network
+    if len(seen.gpus) == 1 and not inter:
+        return "one GPU alone has nobody to talk to"
     if not versions.at_least(job.version, graphs.OLDEST):
         return f"the search of NCCL {job.version} is not known here, that of {graphs.OLDEST} and newer is"
-    if len(seen.groups) > 1 and not versions.at_least(job.version, graphs.OLDEST_INTER):
-        return f"the search over the network is known here from {graphs.OLDEST_INTER} on"
-    unread = [gpu.element.missing.get("sm", "a compute capability is not in the file") for gpu in seen.gpus]
-    capability = next(
-        (why for gpu, why in zip(seen.gpus, unread, strict=True) if integer(gpu.element, "sm") is None), None
-    )
-    return host.why_no_search(seen) or capability
+    if inter or len(seen.groups) > 1:
+        if not versions.at_least(job.version, graphs.OLDEST_INTER):
+            return f"the search over the network is known here from {graphs.OLDEST_INTER} on"
+        if not network.ports:
+            return "rings over several hosts lead through network ports, and none is known here"
+        unread = next((way.unknown for row in network.send for way in row if way.unknown), None)
+        if unread is not None:
+            return f"of a way to a network port the bandwidth is not known: {unread}"
+    return host.why_no_search(seen)
 
 
 def _group(gpus: list[str], board: Board, version: str, variables: Variables, searches: Searches) -> Group:
-    if len(gpus) == 1 and not board.inter:
-        return Group(gpus=gpus, rings=None, trees=None, channels=None, why="one GPU alone has nobody to talk to")
     rings, trees = searches.of(board, version, variables.number("NCCL_CROSS_NIC"))
-    channels, why = variables.channels(2 * min(rings.channels, trees.channels))
+    count = min(rings.channels, trees.channels)
+    channels, why = variables.channels(final_channels(board, rings, trees))
+    unread = [why for port in board.ports if (why := port.node.element.missing.get("gdr"))] if board.inter else []
     return Group(
         gpus=gpus,
-        rings=_channels(rings, gpus, min(rings.channels, trees.channels)),
-        trees=_channels(trees, gpus, min(rings.channels, trees.channels)),
+        rings=_channels(rings, gpus, board, count),
+        trees=_channels(trees, gpus, board, count),
         channels=channels,
         why=why,
+        inferred=[f"GPUDirect RDMA is taken to work: {why}" for why in dict.fromkeys(unread)],
     )
 
 
-def _channels(graph: Graph, gpus: list[str], count: int) -> Channels:
+def final_channels(board: Board, rings: Graph, trees: Graph) -> int:
+    """How often NCCL uses the channels of its search: twice, and few fast ones over the network four times.
+
+    (`ncclTopoPostset` in `src/graph/connect.cc`, before the limits of the user.)
+    """
+    found = 2 * min(rings.channels, trees.channels)
+    few = board.inter and board.capability >= 90 and rings.speed > _FAST_CHANNELS and found < _FEW_CHANNELS
+    return min(2 * found if few else found, _MOST_CHANNELS)
+
+
+def _channels(graph: Graph, gpus: list[str], board: Board, count: int) -> Channels:
     orders = [[gpus[place] for place in order] for order in graph.orders[:count]]
+    names = [port.name for port in board.ports]
     return Channels(
         searched=len(orders),
         gbps=graph.speed / 1000,
         total_gbps=graph.speed * len(orders) / 1000,
         path=graph.type_intra.name,
-        network_path=graph.type_inter.name if graph.ports else None,
+        network_path=graph.type_inter.name if board.inter else None,
         orders=orders,
+        ports=[[names[port] for port in pair] for pair in graph.ports[:count]],
         same_order=all(order == orders[0] for order in orders),
     )
 

@@ -28,12 +28,13 @@ def predict(
     gpus: Sequence[int] | None = None,
     environment: Sequence[Setting] | None = None,
     notes: Sequence[str] = (),
+    hosts: int = 1,
 ) -> Prediction:
     """For a job of one rank on each of these GPUs, by index; None = those that CUDA_VISIBLE_DEVICES lists, else all.
 
-    `environment` are variables of the job, which win over those of the snapshot; `notes` are about them. Raises
-    NothingDetermined without a GPU, for a machine that is too large or an NCCL that is too old; InputError for a GPU
-    that is not there.
+    `environment` are variables of the job, which win over those of the snapshot, and `notes` are about them. `hosts`
+    like this one take part. Raises NothingDetermined without a GPU, for a machine that is too large or an NCCL that is
+    too old; InputError for a GPU that is not there.
     """
     if environment is not None:
         snapshot = msgspec.structs.replace(snapshot, settings=[*environment, *(snapshot.settings or [])])
@@ -45,18 +46,19 @@ def predict(
     if isinstance(visible, Known) and visible.value:
         chosen = [int(label.removeprefix("GPU")) for label in visible.value]
         notes.append(f"The job is on the {len(chosen)} GPUs that CUDA_VISIBLE_DEVICES lists.")
-    asked = Asked(chosen, *_gdr(analysis), Searches())
+    asked = Asked(chosen, *_gdr(analysis), Searches(), hosts)
     outlook = look(snapshot, asked)
     return Prediction(
         nccl=_nccl(snapshot, outlook),
         gpus=outlook.gpus,
+        hosts=hosts,
         settings=list(_in_force(snapshot, outlook.version)),
         pairs=outlook.pairs,
         groups=outlook.groups,
         ports=outlook.ports,
         features=outlook.features,
         differences=[*_present(snapshot, asked, outlook), *_advised(snapshot, asked, outlook, analysis)],
-        unknown=list(dict.fromkeys(_unknown(outlook, snapshot.nics))),
+        unknown=list(dict.fromkeys(_unknown(outlook, snapshot.nics, hosts))),
         notes=[*notes, *outlook.notes],
     )
 
@@ -130,14 +132,14 @@ def _with(snapshot: Snapshot, advised: AdvisedSetting) -> Snapshot:
     return msgspec.structs.replace(changed, settings=[setting, *(changed.settings or [])])
 
 
-def _unknown(outlook: Outlook, nics: Sequence[Nic] | None) -> Iterator[str]:
+def _unknown(outlook: Outlook, nics: Sequence[Nic] | None, hosts: int) -> Iterator[str]:
     for pair in outlook.pairs:
         if pair.transport == "unknown":
             yield f"the transport between some GPUs: {pair.why}"
         if pair.unknown is not None:
             yield f"path or bandwidth between some GPUs: {pair.unknown}"
     for group in outlook.groups:
-        if group.rings is None and len(group.gpus) > 1:
+        if group.rings is None and (len(group.gpus) > 1 or hosts > 1):
             yield f"rings and channels: {group.why}"
     if not outlook.ports and nics is None:
         yield "GPUDirect RDMA: the network ports were not read"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, product
 
 from topoadvisor.predict import changes
@@ -20,7 +20,8 @@ def render(prediction: Prediction, *, width: int = 100, color: bool = False) -> 
     page = Page(width, color)
     nccl = prediction.nccl
     ranks = f"{len(prediction.gpus)} {'rank' if len(prediction.gpus) == 1 else 'ranks'} on {spans(prediction.gpus)}"
-    page.paragraph(f"What NCCL {nccl.version} will do: {ranks}", rest="  ", code="1")
+    where = f", on each of {prediction.hosts} hosts" if prediction.hosts > 1 else ""
+    page.paragraph(f"What NCCL {nccl.version} will do: {ranks}{where}", rest="  ", code="1")
     page.paragraph(f"NCCL's version: {nccl.origin}. Bandwidths are those of its own model, no measurements.", code="2")
     _transports(prediction.pairs, page)
     for group in prediction.groups:
@@ -122,21 +123,37 @@ def _group(group: Group, several: bool, page: Page) -> None:
         return
     page.heading(f"{group.channels} {'channel' if group.channels == 1 else 'channels'}{where}")
     page.paragraph(_in_words(group.rings, "ring"), first="  ", rest="    ")
-    orders = [" → ".join(str(_number(gpu)) for gpu in [*order, order[0]]) for order in group.rings.orders]
+    orders = list(_orders(group.rings))
     runs = [(order, len(list(alike))) for order, alike in groupby(orders)]
     for order, times in runs[:_MOST_ORDERS]:
         page.paragraph(order, first=f"  {times:>4} ×  ", rest=" " * 9)
     if len(runs) > _MOST_ORDERS:
         page.lines.append(f"        and {len(runs) - _MOST_ORDERS} more (--format json)")
     page.paragraph(_in_words(group.trees, "tree"), first="  ", rest="    ")
-    twice = "NCCL uses each twice" + (f"; then {group.why}" if group.why else "")
-    page.paragraph(f"{twice}.", first="  ", rest="    ", code="2")
+    times = (group.channels or 0) // max(group.rings.searched, 1)
+    used = f"NCCL uses each {'twice' if times == 2 else f'{times} times'}" if group.why is None else group.why
+    page.paragraph(f"{used}.", first="  ", rest="    ", code="2")
+    for reason in group.inferred:
+        page.paragraph(f"Inferred: {reason}.", first="  ", rest="    ", code="2")
+
+
+def _orders(rings: Channels) -> Iterator[str]:
+    """`0 → 1 → 0`, or from port to port."""
+    for place, order in enumerate(rings.orders):
+        gpus = [str(_number(gpu)) for gpu in order]
+        if rings.ports:
+            entry, leave = rings.ports[place]
+            yield " → ".join([entry, *gpus, leave])
+        else:
+            yield " → ".join([*gpus, gpus[0]])
 
 
 def _in_words(channels: Channels, what: str) -> str:
     count = channels.searched
     plural = what if count == 1 else f"{what}s"
-    return f"{count} {plural} × {channels.gbps:g} GB/s = {channels.total_gbps:g} GB/s over {channels.path}"
+    network = f", {channels.network_path} to the network" if channels.network_path is not None else ""
+    total = f"{count} {plural} × {channels.gbps:g} GB/s = {channels.total_gbps:g} GB/s"
+    return f"{total} over {channels.path}{network}"
 
 
 def _ports(ports: Sequence[GpuPort], page: Page) -> None:
