@@ -67,6 +67,8 @@ class Undecided(Struct, frozen=True, kw_only=True):
     code: str
     variable: str
     reason: str
+    facts: list[str] = []
+    """Facts that nobody read and that would decide it."""
 
 
 class FileRead(Struct, frozen=True, kw_only=True):

@@ -124,6 +124,8 @@ class Contents:
     remarks: list[Remark] = field(default_factory=list)
     starts: list[tuple[int, Branch, str]] = field(default_factory=list)
     """(offset, conditions around it, name) of every call that starts the communication between ranks."""
+    launches: list[tuple[int, Branch]] = field(default_factory=list)
+    """(offset, conditions around it) of every command that starts ranks on other hosts."""
     roles: set[str] = field(default_factory=set)
     """Kinds of pods of a job."""
 

@@ -244,6 +244,7 @@ class _File:
             code=each.rule,
             variable=each.assignment.name,
             reason=each.reason,
+            facts=list(each.facts),
         )
 
     def prerequisites(self) -> Iterator[Undecided]:

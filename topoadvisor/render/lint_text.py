@@ -43,7 +43,8 @@ def _finding(finding: Finding, page: Page) -> None:
 
 def _open(report: Report) -> Iterator[str]:
     """What could not be judged: in one line without a topology, by reason with one."""
-    machine = [each for each in report.unknown if each.code]
+    # What only the job decides (its framework, its nodes) is no question to a machine.
+    machine = [each for each in report.unknown if each.code and not all(map(_of_job, each.facts or [""]))]
     if report.topology is None and any(file.settings for file in report.files):
         by_variable: dict[str, set[str]] = defaultdict(set)
         for each in machine:
@@ -60,6 +61,10 @@ def _open(report: Report) -> Iterator[str]:
     for each in report.unknown:
         if not each.code:
             yield f"{each.file}:{each.line}: {each.variable}: the machine may lack what it takes: {each.reason}"
+
+
+def _of_job(fact: str) -> bool:
+    return fact.startswith("job.")
 
 
 def _summary(report: Report) -> str:

@@ -40,6 +40,8 @@ class Open:
     assignment: Assignment
     rule: str
     reason: str
+    facts: tuple[str, ...]
+    """Facts that nobody read."""
 
 
 class MachineJudge:
@@ -95,10 +97,11 @@ class MachineJudge:
                     found.append(_from_rule(outcome, assignment))
                 elif outcome.verdict == "unknown":
                     reason = outcome.reason if self.known else _NO_TOPOLOGY
-                    undecided.append(Open(assignment, outcome.rule.id, reason))
+                    missing = tuple(each.fact for each in outcome.missing)
+                    undecided.append(Open(assignment, outcome.rule.id, reason, missing))
             if self.known:
                 found += self._others(lines, base)
-                found += self._defaults(lines, base)
+                found += self._defaults(_with_one_value(contents, lines), base)
         return found, undecided
 
     def _others(self, lines: dict[str, Assignment], base: FactBase) -> Iterator[Found]:
@@ -147,6 +150,14 @@ def _rounds(contents: Contents) -> Iterator[dict[str, Assignment]]:
             values.append(each)
     for number in range(max(map(len, by_name.values()), default=0)):
         yield {name: values[min(number, len(values) - 1)] for name, values in by_name.items() if values}
+
+
+def _with_one_value(contents: Contents, lines: dict[str, Assignment]) -> dict[str, Assignment]:
+    """Without variables that a file sets to several values: there the default is one choice among others."""
+    values: dict[str, set[str | None]] = {}
+    for each in contents.assignments:
+        values.setdefault(each.name, set()).add(each.value)
+    return {name: each for name, each in lines.items() if len(values[name]) == 1}
 
 
 def _from_rule(outcome: Outcome, assignment: Assignment) -> Found:

@@ -208,7 +208,7 @@ def ranks(contents: Contents) -> Iterator[Found]:
     """Variables that all ranks must share, and that only some get."""
     for each in contents.assignments:
         info = settings.find(each.name)
-        if info is None or info.equal != "yes" or each.only is None or _starts_all(each):
+        if info is None or info.equal != "yes" or each.only is None or _for_all(each, contents):
             continue
         others = [other for other in contents.assignments if other.name == each.name and other.branch != each.branch]
         if each.value is not None and any(other.value == each.value for other in others):
@@ -222,9 +222,11 @@ def ranks(contents: Contents) -> Iterator[Found]:
     yield from _roles(contents)
 
 
-def _starts_all(each: Assignment) -> bool:
-    """Whether a launcher gets it, which starts all ranks from one of them."""
-    return each.way == "launcher" or any(program in launchers.STARTS_RANKS for program in each.programs)
+def _for_all(each: Assignment, contents: Contents) -> bool:
+    """Whether a launcher gets it, which starts all ranks from one place."""
+    if each.way == "launcher" or any(program in launchers.STARTS_RANKS for program in each.programs):
+        return True
+    return any(at > each.at and each.branch == branch[: len(each.branch)] for at, branch in contents.launches)
 
 
 def _roles(contents: Contents) -> Iterator[Found]:

@@ -64,6 +64,7 @@ def merge(into: Contents, found: Contents, *, branch: tuple[tuple[int, int], ...
         replace(each, branch=(*branch, (-1 - at, 0), *each.branch), group=each.group or -1 - at)
         for each in found.assignments
     ]
+    into.launches += [(place, (*branch, (-1 - at, 0), *own)) for place, own in found.launches]
     into.remarks += found.remarks
     into.uses |= found.uses
     into.programs += found.programs
@@ -273,6 +274,8 @@ class _Reader:
         place = next((place for place, word in enumerate(words) if not _is_wrapper(word)), 0)
         name, own = _basename(words[place]), words[place + 1 :]
         programs = tuple(filter(None, map(_basename, words)))
+        if any(program in launchers.STARTS_RANKS for program in programs):
+            self._contents.launches.append((self._piece.at(start), self._branch()))
         if name not in _PASSIVE:
             self._step += 1
             self._contents.programs += 1
