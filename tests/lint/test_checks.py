@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from topoadvisor.ingest import detect
 from topoadvisor.lint import fixes, run
@@ -218,3 +221,27 @@ def test_nccl_conf_is_repaired_line_by_line() -> None:
 )
 def test_nothing_is_repaired_whose_meaning_is_not_certain(line: str) -> None:
     assert all(each.fix is None for each in told(f"export {line}\n"))
+
+
+LINES = st.sampled_from(
+    [f"{name}={value}" for name in ("NCCL_ALGO", "NCCL_BUFFSIZE", "NCCL_IB_HCA", "NCCL_P2P_LEVEL", "NCCL_TIMEOUT")
+     for value in ("", "8M", "true", "phb", "^LL", " a, b ", "'x'", "$A", "0x", "9" * 30, "é\udcff", "Ring:^;")]
+    + ["# topoadvisor: ignore[ENV112]", "# topoadvisor: ignore[", "if [ $RANK ]; then", "fi", "./a", "\r"]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "export ", "  ", "mpirun -x ", "ENV "]), LINES), max_size=8),
+    st.sampled_from(["run.sh", "nccl.conf", "Dockerfile", "x.env", ".deepspeed_env"]),
+    st.sampled_from([None, "2.4.8", "2.20.5", "2.30.7"]),
+)
+def test_no_text_breaks_a_check_or_a_repair(lines: list[tuple[str, str]], name: str, version: str | None) -> None:
+    text = "".join(f"{before}{line}\n" for before, line in lines)
+    found = told(text, name, version=version)
+    after, _ = fixes.apply(text, found)
+    told(after, name, version=version)
+    for each in found:
+        line = text.split("\n")[each.line - 1]
+        assert 1 <= each.column <= len(line) + 1
+        assert msgspec.json.encode(each)

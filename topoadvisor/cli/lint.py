@@ -99,7 +99,7 @@ def lint(
     report = asked.judge(sources)
     shown = ""
     if fix or diff:
-        sources, shown = _repair(asked, sources, write=fix)
+        sources, shown = _repair(asked, sources, report.nccl, write=fix)
         report = asked.judge(sources) if fix else report
     _print(report, asked, output_format, shown)
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on != "never" else ()
@@ -175,30 +175,20 @@ def _environment(version: str | None) -> list[Source]:
     return [Source("environment", lines, "environment"), *reading.sources(paths, "nccl.conf", sys.stdin.buffer)]
 
 
-def _repair(asked: _Asked, sources: list[Source], *, write: bool) -> tuple[list[Source], str]:
+def _repair(asked: _Asked, sources: list[Source], version: str | None, *, write: bool) -> tuple[list[Source], str]:
     """The sources after their repairs, and what changed as a unified diff."""
-    from dataclasses import replace
-
     from topoadvisor.emit import target
     from topoadvisor.lint import files as reading
-    from topoadvisor.lint import fixes
+    from topoadvisor.lint import run
 
-    repaired, shown = [], []
-    for source in sources:
-        text = source.text
-        # One repair may make room for the next on the same line.
-        for _ in range(3):
-            findings = asked.judge([replace(source, text=text)]).findings
-            after, count = fixes.apply(text, findings)
-            if not count:
-                break
-            text = after
-        if text != source.text:
-            shown.append(target.difference(source.text, text, Path(source.file)))
+    repaired = [run.repair(source, version=version, library=asked.library) for source in sources]
+    shown = ""
+    for before, after in zip(sources, repaired, strict=True):
+        if after.text != before.text:
+            shown += target.difference(before.text, after.text, Path(before.file))
             if write:
-                reading.write(source, text)
-        repaired.append(replace(source, text=text))
-    return repaired, "".join(shown)
+                reading.write(before, after.text)
+    return repaired, shown
 
 
 def _print(report: Report, asked: _Asked, output_format: str, shown: str) -> None:

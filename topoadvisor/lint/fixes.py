@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from topoadvisor.lint.document import Finding
+
+_MOST_PASSES = 3
+"""One repair may make room for the next on the same line."""
+
+
+def repaired(text: str, judge: Callable[[str], Sequence[Finding]]) -> str:
+    """The text after all repairs; `judge` gives the findings of a text."""
+    for _ in range(_MOST_PASSES):
+        text, count = apply(text, judge(text))
+        if not count:
+            break
+    return text
 
 
 def apply(text: str, findings: Sequence[Finding]) -> tuple[str, int]:

@@ -47,6 +47,11 @@ _PREFIXES: Final = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "NVSHMEM_", "OFI_NCCL_"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.A)
 
 
+def printable(text: str) -> str:
+    """A text without bytes that are no UTF-8, which no document and no rule can hold; they become `\\udcff`."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def watched(name: str) -> bool:
     """Whether a variable is one of those that are looked at: known, made up, or named like one."""
     return (

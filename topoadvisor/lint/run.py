@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from topoadvisor.lint import ignores
+from topoadvisor.lint import fixes, ignores
 from topoadvisor.lint.checks import names, places, together, values
 from topoadvisor.lint.checks.machine import MachineJudge, Open
 from topoadvisor.lint.codes import CODES, silences
@@ -25,7 +25,7 @@ from topoadvisor.lint.document import (
     Undecided,
 )
 from topoadvisor.lint.found import Found, Judge
-from topoadvisor.lint.model import Assignment, Contents, Unreadable
+from topoadvisor.lint.model import Assignment, Contents, Unreadable, printable
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import embedded
 from topoadvisor.lint.readers.embedded import Kind
@@ -92,9 +92,11 @@ def lint(
         except Unreadable as error:
             if source.named:
                 raise _unreadable(source, error) from None
-            not_read.append(NotRead(file=source.file, line=error.line, column=error.column, reason=error.message))
+            not_read.append(
+                NotRead(file=printable(source.file), line=error.line, column=error.column, reason=error.message)
+            )
             continue
-        files.append(FileRead(file=source.file, kind=source.kind, settings=len(file.contents.assignments)))
+        files.append(FileRead(file=printable(source.file), kind=source.kind, settings=len(file.contents.assignments)))
         found = list(file.check(machine.known))
         judged, undecided = machine.judge(file.contents, source.file) if file.contents.assignments else ([], [])
         found += judged
@@ -116,6 +118,21 @@ def lint(
         ignored=ignored,
         unknown=unknown,
     )
+
+
+def repair(source: Source, *, version: str | None, library: Library | None) -> Source:
+    """The source with everything repaired that is certain. What cannot be parsed stays as it is."""
+    judge = Judge(version, library.names if library is not None else None)
+
+    def findings(text: str) -> list[Finding]:
+        try:
+            file = _File(replace(source, text=text), judge)
+        except Unreadable:
+            return []
+        # Rules about the machine repair nothing.
+        return file.settle(list(file.check(machine_known=True)), frozenset())[0]
+
+    return replace(source, text=fixes.repaired(source.text, findings))
 
 
 def _unreadable(source: Source, error: Unreadable) -> Exception:
@@ -190,7 +207,7 @@ class _File:
             if ignore is None:
                 kept.append(finding)
                 continue
-            silenced.append(Ignored(finding=finding, reason=ignore.reason))
+            silenced.append(Ignored(finding=finding, reason=printable(ignore.reason)))
             used |= {(ignore.line, code) for code in ignore.codes if silences(code, each.code)}
         for ignore in comments:
             kept += [self._finding(each) for each in self._about(ignore, used, rules)]
@@ -214,19 +231,20 @@ class _File:
         line, column = self._place(found.at)
         code = CODES.get(found.code)
         fix = None
-        if found.repair is not None:
-            fix = Fix(message=found.repair.message, edits=[self._edit(*edit) for edit in found.repair.edits])
+        if found.repair is not None and all(text == printable(text) for _, text in found.repair.edits):
+            edits = [self._edit(*edit) for edit in found.repair.edits]
+            fix = Fix(message=printable(found.repair.message), edits=edits)
         return Finding(
-            file=self.source.file,
+            file=printable(self.source.file),
             line=line,
             column=column,
             code=found.code,
             name=found.name or (code.name if code else ""),
             severity=found.severity or (code.severity if code else "warning"),
-            variable=found.variable,
-            message=_shortened(found.message),
-            becomes=found.becomes,
-            advice=list(found.advice),
+            variable=printable(found.variable),
+            message=_shortened(printable(found.message)),
+            becomes=None if found.becomes is None else _shortened(printable(found.becomes)),
+            advice=[_shortened(printable(each)) for each in found.advice],
             fix=fix,
         )
 
@@ -238,12 +256,12 @@ class _File:
     def undecided(self, each: Open) -> Undecided:
         line, column = self._place(each.assignment.at)
         return Undecided(
-            file=self.source.file,
+            file=printable(self.source.file),
             line=line,
             column=column,
             code=each.rule,
-            variable=each.assignment.name,
-            reason=each.reason,
+            variable=printable(each.assignment.name),
+            reason=printable(each.reason),
             facts=list(each.facts),
         )
 
@@ -257,7 +275,12 @@ class _File:
                     "NVreg_EnableStreamMemOPs=1 and PeerMappingOverride=1 or NVSHMEM_IBGDA_NIC_HANDLER=cpu"
                 )
                 yield Undecided(
-                    file=self.source.file, line=line, column=column, code="", variable=each.name, reason=reason
+                    file=printable(self.source.file),
+                    line=line,
+                    column=column,
+                    code="",
+                    variable=each.name,
+                    reason=reason,
                 )
 
 

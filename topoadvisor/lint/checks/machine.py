@@ -16,7 +16,7 @@ import msgspec
 from topoadvisor.lint.checks.values import measures
 from topoadvisor.lint.codes import DROPPED_RULES
 from topoadvisor.lint.found import Found, about
-from topoadvisor.lint.model import Assignment, Contents
+from topoadvisor.lint.model import Assignment, Contents, printable
 from topoadvisor.nccl import defaults, reading, settings
 from topoadvisor.rules import engine, facts, machine
 from topoadvisor.rules.engine import Outcome
@@ -87,7 +87,10 @@ class MachineJudge:
         undecided: list[Open] = []
         for lines in _rounds(contents):
             base = self._facts(
-                [Setting(name=name, value=each.value or "", origin=file) for name, each in lines.items()]
+                [
+                    Setting(name=printable(name), value=printable(each.value or ""), origin=printable(file))
+                    for name, each in lines.items()
+                ]
             )
             for outcome in engine.evaluate(self._about_variables, base):
                 assignment = lines.get(outcome.subject.removeprefix("variable:"))
