@@ -123,8 +123,7 @@ def prove(
         proof = proving.prove(group, arms, cases, rounds, progress=tell) if arms else None
     where = prove_report.Setting([gpu.index for gpu in here.gpus], library, live.driver.version, now())
     if proof is None:
-        text = "\n".join(["Nothing is worth trying on this machine.", *notes])
-        emit_text(wrapped(text, page_width()))
+        _nothing(format, where, notes)
         return
     if format == "json":
         emit_json(prove_report.document(proof, where, notes))
@@ -135,6 +134,16 @@ def prove(
     code = proof.exit_code
     if code and not (candidates and code == 1):
         raise typer.Exit(code)
+
+
+def _nothing(format: str, where: Any, notes: list[str]) -> None:
+    """No candidate: an answer, too."""
+    from topoadvisor.verify import prove_report
+
+    if format == "json":
+        emit_json(prove_report.nothing(where, notes))
+    else:
+        emit_text(wrapped("\n".join(["Nothing is worth trying on this machine.", *notes]), page_width()))
 
 
 def _asked(words: list[str] | None, advice: Path | None, candidates: bool) -> Any:

@@ -175,6 +175,7 @@ def _take(machine: _Machine, part: Part) -> None:
         driver=filler.fill(machine.others.driver, said.driver, "driver"),
         matrices=[*machine.others.matrices, *said.matrices],
         measurements=[*machine.others.measurements, *said.measurements],
+        trials=[*machine.others.trials, *said.trials],
         assumptions=[*machine.others.assumptions, *said.assumptions],
         redacted=machine.others.redacted or said.redacted,
         **{name: getattr(machine.others, name) or getattr(said, name) for name in _FIRST_WINS},

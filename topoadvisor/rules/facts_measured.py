@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from topoadvisor.rules.scope import Known, Scope, Unknown
@@ -23,7 +24,10 @@ def of_pair(scope: Scope, runs: Sequence[Measurement], origin: str, why: str) ->
         rates = [
             run.gbps
             for run in runs
-            if run.kind == "peer-copy" and run.outcome == "ok" and run.gbps and run.peer_access is direct
+            if run.kind in ("peer-copy", "staged-copy")
+            and run.outcome == "ok"
+            and run.gbps
+            and run.peer_access is direct
         ]
         scope.read(fact, min(rates, default=None), origin, why)
     known = {name for name, fact in scope.facts.items() if name.startswith(_GROUP) and isinstance(fact, Known)}
@@ -32,8 +36,8 @@ def of_pair(scope: Scope, runs: Sequence[Measurement], origin: str, why: str) ->
     scope.put("pair.measured.both_ways", Known(both, "derived"))
 
 
-def summarise(node: Scope, pairs: Mapping[Key, Scope]) -> None:
-    """Record each pair's class median, and whether anything was measured."""
+def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measurement]) -> None:
+    """Record each pair's class median, the ring that suffers most, and whether anything was measured."""
     by_class: dict[str, list[float]] = {}
     for scope in pairs.values():
         name, rate = scope.value("pair.link_class"), scope.value("pair.measured.uni_gbps")
@@ -48,5 +52,20 @@ def summarise(node: Scope, pairs: Mapping[Key, Scope]) -> None:
         scope.put("pair.measured.class_median_gbps", few if median is None else Known(median, "measurement"))
     told = any(scope.value("pair.measured.any") for scope in pairs.values())
     node.put("measured.any", Known(told, "derived"))
-    for name in ("ring_gbps", "ring_sum_gbps"):
-        node.put(f"measured.{name}", Known(0.0, "not measured"))
+    together, alone = _ring(runs)
+    origin = "measurement" if together else "not measured"
+    node.put("measured.ring_gbps", Known(together, origin))
+    node.put("measured.ring_sum_gbps", Known(alone, origin))
+
+
+def _ring(runs: Sequence[Measurement]) -> tuple[float, float]:
+    """Slowest hop of the measured ring that keeps least of it: with all hops at once, and alone; 0 = not measured."""
+    hops = {run.subject: run.gbps for run in runs if run.kind == "peer-copy" and run.outcome == "ok" and run.gbps}
+    found = []
+    for run in runs:
+        ends = run.subject.split(">")
+        alone = [hops.get(f"{a}>{b}") for a, b in pairwise(ends)]
+        known = [rate for rate in alone if rate is not None]
+        if run.kind == "ring-copy" and run.outcome == "ok" and run.slowest_gbps and known and len(known) == len(alone):
+            found.append((run.slowest_gbps, min(known)))
+    return min(found, key=lambda each: each[0] / each[1], default=(0.0, 0.0))

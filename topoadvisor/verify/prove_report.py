@@ -98,6 +98,8 @@ def _recommendation(proof: Proof) -> list[str]:
         harm = [outcome for outcome in proof.outcomes if outcome.slower or outcome.failure]
         if len(harm) == len(proof.outcomes) and len(harm) == 1 and harm[0].slower:
             return [f"Do not set {harm[0].arm.name}: {_worst(harm[0])}."]
+        if not any(outcome.faster or outcome.slower or outcome.failure for outcome in proof.outcomes):
+            return ["Set nothing: no difference is to be seen."]
         return ["Set nothing: no variant is faster anywhere without being slower elsewhere."]
     lines = [f"Keep {best.arm.name}: {_wins(best)}, slower nowhere."]
     if best.arm.write_with:
@@ -193,4 +195,20 @@ def document(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> dict[st
         ],
         "keep": None if best is None else dict(best.arm.settings),
         "notes": [*proof.notes, *notes],
+    }
+
+
+def nothing(where: Setting, notes: Sequence[str]) -> dict[str, Any]:
+    """The document when no variant was worth trying."""
+    return {
+        "schema": SCHEMA,
+        "date": where.date,
+        "gpus": list(where.gpus),
+        "library": where.library,
+        "driver": where.driver,
+        "rounds": 0,
+        "interrupted": False,
+        "variants": [],
+        "keep": None,
+        "notes": list(notes),
     }
