@@ -12,6 +12,7 @@ from pathlib import Path
 
 import lint_page
 import msgspec
+import rules_pages
 import settings_pages
 
 from topoadvisor.advice import Advice
@@ -22,7 +23,6 @@ from topoadvisor.lint.document import Report
 from topoadvisor.nccl import settings
 from topoadvisor.predict.document import Prediction
 from topoadvisor.rules.load import load
-from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
 
 HERE = Path(__file__).resolve().parent
@@ -38,7 +38,7 @@ def pages() -> dict[str, str]:
     """Path → content of every generated page."""
     return {
         "../README.md": OUTPUT.sub(_output, README.read_text(encoding="utf-8")),
-        "rules.md": "".join(f"{line}\n" for line in _rules(load())),
+        **dict(rules_pages.pages(load())),
         **{f"settings/{name}": text for name, text in settings_pages.pages(load())},
         "lint.md": lint_page.page(load()),
         "lint.schema.json": _schema(Report),
@@ -75,31 +75,6 @@ def _schema(root: type) -> str:
     return json.dumps(msgspec.json.schema(root), indent=1, sort_keys=True) + "\n"
 
 
-def _rules(rules: list[Rule]) -> Iterator[str]:
-    yield "# Rules"
-    yield ""
-    yield f"{len(rules)} rules. This page is generated from `rules/*.yaml` by `make docs`."
-    yield ""
-    yield "| id | name | subject | severity | status |"
-    yield "|---|---|---|---|---|"
-    for rule in rules:
-        yield f"| [{rule.id}](#{rule.id.lower()}) | {rule.name} | {rule.subject} | {rule.severity} | {rule.status} |"
-    for rule in rules:
-        yield ""
-        yield f"## {rule.id}"
-        yield ""
-        yield f"**{rule.title}**"
-        yield ""
-        yield rule.why.strip()
-        yield ""
-        yield f"Fires when: `{' '.join(rule.when.split())}`"
-        for exception in rule.not_when:
-            yield f"Not when: `{exception}`"
-        for reference in rule.references:
-            yield ""
-            yield f"Source: <{reference.url}> (read {reference.read})"
-
-
 def _log() -> Iterator[str]:
     yield "# The verdict of `topoadvisor log`"
     yield ""
@@ -132,9 +107,10 @@ def main() -> int:
         # First, because the program and the pages about settings read it.
         settings.COMPILED.write_bytes(settings.compile_register())
     wanted = pages()
-    for left_over in (HERE / "settings").glob("*.md"):
-        if f"settings/{left_over.name}" not in wanted:
-            stale.append(f"settings/{left_over.name}")
+    for left_over in (*(HERE / "settings").glob("*.md"), *(HERE / "rules").glob("*.md")):
+        name = f"{left_over.parent.name}/{left_over.name}"
+        if name not in wanted:
+            stale.append(name)
             if "--check" not in sys.argv:
                 left_over.unlink()
     for name, content in wanted.items():

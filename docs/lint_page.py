@@ -55,7 +55,7 @@ def _section(code: str, entry: Code, rules: Sequence[Rule]) -> Iterator[str]:
     yield f"`--fix`: {entry.fix or 'nothing; what is meant is not certain.'}"
     if entry.covers:
         yield ""
-        links = ", ".join(f"[{rule}](rules.md#{rule.lower()})" for rule in entry.covers)
+        links = ", ".join(f"[{rule}](rules/{rule}.md)" for rule in entry.covers)
         yield f"Of a machine, `topoadvisor scan` says the same by {links}; that id silences this code, too."
     if entry.example:
         yield ""
@@ -99,4 +99,4 @@ def _rules(rules: Sequence[Rule]) -> Iterator[str]:
     yield "| code | name | severity |"
     yield "|---|---|---|"
     for rule in mine:
-        yield f"| [{rule.id}](rules.md#{rule.id.lower()}) | {rule.name} | {rule.severity} |"
+        yield f"| [{rule.id}](rules/{rule.id}.md) | {rule.name} | {rule.severity} |"

@@ -96,7 +96,7 @@ def _group(title: str, infos: list[SettingInfo], rules: Sequence[Rule]) -> Itera
             yield f"- **Beware:** {pitfall}"
         mentions = [mention.id for mention in lookup.mentions(info.name, rules)]
         if mentions:
-            yield "- Rules: " + ", ".join(f"[{rule}](../rules.md#{rule.lower()})" for rule in mentions)
+            yield "- Rules: " + ", ".join(f"[{rule}](../rules/{rule}.md)" for rule in mentions)
         source = f"<{info.source}>" if info.source.startswith("https://") else info.source
         yield f"- Source: {source}"
 

@@ -49,6 +49,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     verify: str | None = None
     also: list[str] = []
     """Further subjects with the same finding."""
+    hypothesis: bool = False
+    """Whether one of the rule's exceptions holds is not known; the first action says which and how to find out."""
 
 
 class AdvisedSetting(Struct, frozen=True, kw_only=True):

@@ -217,7 +217,8 @@ def _finding(group: list[Outcome], base: FactBase) -> Finding:
     return Finding(
         id=first.rule.id,
         name=first.rule.name,
-        severity=first.rule.severity,
+        severity="warning" if first.hypothesis and first.rule.severity == "error" else first.rule.severity,
+        hypothesis=first.hypothesis,
         subject=first.subject,
         message=first.title,
         why=" ".join(engine.render(first.rule.why, base, subject).split()),

@@ -42,7 +42,8 @@ KNOWN, UNREAD = 'cpu.vendor == "AMD"', 'nccl.version == "2.28.9"'
         ({"when": f"{UNREAD} && !({KNOWN})"}, "quiet"),
         ({"when": KNOWN, "not_when": ["gpus.count == 2"]}, "not-applicable"),
         ({"when": KNOWN, "not_when": ["gpus.count == 3"]}, "fires"),
-        ({"when": KNOWN, "not_when": [UNREAD]}, "unknown"),
+        ({"when": KNOWN, "not_when": [UNREAD]}, "fires"),
+        ({"when": KNOWN, "not_when": [UNREAD], "applies_when": UNREAD}, "unknown"),
         ({"when": KNOWN, "not_when": [UNREAD, "gpus.count == 2"]}, "not-applicable"),
         ({"when": UNREAD, "not_when": ["gpus.count == 2"]}, "not-applicable"),
         ({"when": f"!({KNOWN})", "not_when": [UNREAD]}, "quiet"),
@@ -54,6 +55,36 @@ KNOWN, UNREAD = 'cpu.vendor == "AMD"', 'nccl.version == "2.28.9"'
 )
 def test_verdicts(amd: FactBase, rule: Rules, keys: dict[str, Any], verdict: str) -> None:
     assert only(rule(**keys), amd).verdict == verdict
+
+
+def test_an_exception_that_was_not_read_makes_a_hypothesis_without_variables(amd: FactBase, rule: Rules) -> None:
+    advice = [
+        {"action": "Look at it.", "set": {"NCCL_DEBUG": "WARN"}, "class": "system"},
+        {"set": {"NCCL_IB_TIMEOUT": "22"}, "class": "system"},
+    ]
+    told = only(rule(when=KNOWN, not_when=[UNREAD], ask="nccl --version", advice=advice), amd)
+    assert told.hypothesis
+    assert told.title == "Hypothesis: A title"
+    assert [entry.action for entry in told.advice] == [
+        f"It does not hold where {UNREAD}, and that was not read.",
+        "Look at it.",
+    ]
+    assert told.advice[0].command == "nccl --version"
+    assert engine.claims([told]) == []
+    certain = only(rule(when=KNOWN, not_when=["gpus.count == 3"], advice=advice), amd)
+    assert not certain.hypothesis
+    assert [claim.variable for claim in engine.claims([certain])] == ["NCCL_DEBUG", "NCCL_IB_TIMEOUT"]
+
+
+def test_a_rule_that_says_more_silences_another_about_the_same_subject(amd: FactBase, rule: Rules) -> None:
+    general = rule(id="TST001", name="general", subject="gpu", when="gpu.index >= 0")
+    special = rule(id="TST002", name="special", subject="gpu", when="gpu.index == 1", instead_of=["TST001"])
+    assert verdicts([general, special], amd) == [
+        ("TST001", "gpu:0", "fires"),
+        ("TST001", "gpu:1", "not-applicable"),
+        ("TST002", "gpu:0", "quiet"),
+        ("TST002", "gpu:1", "fires"),
+    ]
 
 
 def test_an_unknown_verdict_names_the_facts_that_are_missing_and_why(machine: Machines, rule: Rules) -> None:

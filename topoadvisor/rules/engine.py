@@ -40,6 +40,8 @@ class Outcome:
     verdict: Verdict
     missing: tuple[Missing, ...] = ()
     """What an unknown verdict, or a piece of advice of a rule that fires, would have needed."""
+    hypothesis: bool = False
+    """It fires, but whether one of its exceptions holds is not known. No variable is advised then."""
     fault: str | None = None
     """Why the rule itself, not the machine, is to blame for an unknown verdict."""
     title: str = ""
@@ -164,7 +166,7 @@ class _Judge:
         exempt_or_not = self._exempt(test)
         if exempt_or_not:
             return self._outcome(subject, "not-applicable")
-        if when is None or exempt_or_not is None:
+        if when is None or not self._applicable(test):
             return self._outcome(
                 subject,
                 "unknown",
@@ -174,11 +176,17 @@ class _Judge:
                 ask=self.rule.ask and self._text(self.rule.ask, subject),
             )
         title = self._text(self.rule.title, subject)
+        open_questions = self._open(test) if exempt_or_not is None else []
         advice = tuple(self._advise(subject, title, test, missing))
+        if open_questions:
+            title = f"Hypothesis: {title}"
+            advice = (self._question(open_questions, subject), *(each for each in advice if each.action))
+            advice = tuple(msgspec.structs.replace(each, set={}, unset=[]) for each in advice)
         return self._outcome(
             subject,
             "fires",
             missing=_listed(missing),
+            hypothesis=bool(open_questions),
             title=title,
             evidence=tuple(self._evidence(name, subject) for name in self.rule.evidence),
             advice=advice,
@@ -193,6 +201,22 @@ class _Judge:
         if any(answers):
             return True
         return None if None in answers else False
+
+    def _applicable(self, test: Callable[[cel.Expression | None], bool | None]) -> bool:
+        """Whether `applies_when` is known to hold; a rule without one always applies. Faulty exceptions count as no."""
+        if None in self._not_when:
+            return False
+        return self.rule.applies_when is None or test(self._applies) is True
+
+    def _open(self, test: Callable[[cel.Expression | None], bool | None]) -> list[str]:
+        """The exceptions of which it is not known whether they hold."""
+        exceptions = zip(self.rule.not_when, self._not_when, strict=True)
+        return [source for source, condition in exceptions if test(condition) is None]
+
+    def _question(self, open_questions: Sequence[str], subject: Subject) -> Entry:
+        told = " or ".join(" ".join(source.split()) for source in open_questions)
+        ask = self.rule.ask and self._text(self.rule.ask, subject)
+        return Entry(action=f"It does not hold where {told}, and that was not read.", command=ask, safety="safe")
 
     def _outcome(self, subject: Subject, verdict: Verdict, **more: Any) -> Outcome:
         return Outcome(rule=self.rule, subject=subject.id, verdict=verdict, **more)
