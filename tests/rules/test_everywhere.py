@@ -1,4 +1,4 @@
-"""All rules over all machines that are here: nothing fires that would mislead, and no variable is set that NCCL handles by itself."""
+"""All rules over all machines that are here: nothing misleads, and no variable is set that NCCL handles by itself."""
 
 from __future__ import annotations
 

@@ -244,12 +244,14 @@ def test_the_transport_that_nccl_takes(
     assert of(facts, "pair.nccl.transport") == transport
 
 
-def test_the_transport_is_unknown_when_the_settings_were_not_read(machine: Machines) -> None:
+def test_settings_that_were_not_read_are_taken_as_unset_and_that_shows(machine: Machines) -> None:
     fields: dict[str, Any] = {"p2p": granted(0, 1), "nccl_libraries": NCCL, "host": host("Intel")}
     facts = machine(2, {(0, 1): "PHB"}, **fields)
     assert of(facts, "nccl.default_p2p_level") == "PXB"
-    assert of(facts, "nccl.p2p_level") is None
-    assert of(facts, "pair.nccl.transport") is None
+    level = facts.fact("nccl.p2p_level")
+    assert isinstance(level, Known)
+    assert level.value == "PXB"
+    assert level.origin == "inferred: NCCL's variables were not read and are taken as unset"
 
 
 def test_pairs_beyond_the_level_are_named(machine: Machines) -> None:

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topoadvisor.hardware import catalogue
 from topoadvisor.rules.assumed import Assumed
-from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, any_of, follow, negate, none_of
+from topoadvisor.rules.scope import (
+    ASSUMED,
+    NVML,
+    PCI,
+    Fact,
+    Known,
+    Scope,
+    Sources,
+    Unknown,
+    any_of,
+    follow,
+    negate,
+    none_of,
+)
 from topoadvisor.snapshot import Fabric, Gpu, PciDevice, PcieLink, Snapshot
 
 if TYPE_CHECKING:
@@ -115,7 +128,9 @@ def _identity(scope: Scope, gpu: Gpu, sources: Sources) -> None:
     def from_catalogue(fact: str, value: Any | None) -> None:
         scope.read(fact, value, "catalogue", stranger)
 
-    if gpu.compute_capability and re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", gpu.compute_capability):
+    # Who assumes another model has said what it can do; what the driver said is about the one that is there.
+    told = isinstance(name, Known) and name.origin == ASSUMED and model is not None
+    if not told and gpu.compute_capability and re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", gpu.compute_capability):
         scope.read("gpu.compute_capability", float(gpu.compute_capability), origin, why)
     else:
         from_catalogue("gpu.compute_capability", float(model.compute_capability) if model else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from topoadvisor.rules.scope import Fact, Known, Scope, Unknown, blend
+from topoadvisor.rules.scope import Fact, Known, Scope, Unknown, blend, follow, negate, none_of
 
 _NEAR: Final = ("PIX", "PXB")
 _MOST_SEARCHED: Final = 16
@@ -30,6 +30,14 @@ def gather(node: Scope, gpus: Sequence[int], pairs: Mapping[Key, Scope]) -> None
     node.put(
         "p2p.host_pairs", _count([_without_link(scope, "pair.path.crosses_host") for scope in pairs.values()], bool)
     )
+    node.put("p2p.direct_host_pairs", _count([_direct_over_host(scope) for scope in pairs.values()], bool))
+
+
+def _direct_over_host(scope: Scope) -> Fact:
+    """Whether a pair without NVLink talks directly through a host bridge; unknown only when both answers matter."""
+    facts = [_without_link(scope, name) for name in ("pair.nccl.transport", "pair.path.crosses_host")]
+    answers = [follow(_direct, facts[0]), follow(bool, facts[1])]
+    return none_of([negate(answer) for answer in answers])
 
 
 def _without_link(scope: Scope, name: str) -> Fact:

@@ -35,6 +35,7 @@ _NEIGHBOURS: Final = (
 )
 """Variables of others that facts are made of."""
 
+_TAKEN_AS_UNSET: Final = "inferred: NCCL's variables were not read and are taken as unset"
 _DISABLE, _LEVEL = "env.NCCL_P2P_DISABLE", "env.NCCL_P2P_LEVEL"
 
 
@@ -78,14 +79,12 @@ def _p2p_levels(node: Scope) -> None:
     known = node.read("nccl.default_p2p_level", default.name if default is not None else None, why, missing)
     node.put("nccl.default_reason", follow(lambda level: _reason(level, number, node.value("cpu.vendor")), known))
     disable, level = node.facts[_DISABLE], node.facts[_LEVEL]
-    if isinstance(disable, Unknown):
-        node.put("nccl.p2p_level", disable)
-    elif isinstance(level, Unknown):
-        node.put("nccl.p2p_level", level)
-    else:
-        reading = levels.user_p2p_level(disable.value or None, level.value or None, number)
-        chosen = None if reading.level is None else Known(reading.level.name, blend([disable, level]))
-        node.put("nccl.p2p_level", chosen or known)
+    first, second = (fact.value or None if isinstance(fact, Known) else None for fact in (disable, level))
+    chosen = levels.user_p2p_level(first, second, number).level
+    used: Fact = known if chosen is None else Known(chosen.name, blend([disable, level]))
+    if isinstance(used, Known) and (isinstance(disable, Unknown) or isinstance(level, Unknown)):
+        used = Known(used.value, _TAKEN_AS_UNSET)
+    node.put("nccl.p2p_level", used)
 
 
 def _reason(level: str, version: str | None, vendor: str | None) -> str:
