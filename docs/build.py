@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 OUTPUT = re.compile(r"<!-- output: (?P<command>[^>]+?) -->\n```console\n.*?```\n", re.DOTALL)
 VERBS = ("scan", "matrix", "facts", "capture", "verify", "prove", "render", "predict", "rings")
-VERBS += ("pick", "emit nccl-topo", "emit nccl-graph", "diff", "explain", "log", "lint")
+VERBS += ("pick", "place", "cost", "emit nccl-topo", "emit nccl-graph", "diff", "explain", "log", "lint")
 VERBS += ("emit nccl-conf", "emit shell", "hardware list", "hardware show", "hardware results")
 VERBS += ("rules list", "rules check", "rules explain")
 

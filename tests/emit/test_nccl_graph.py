@@ -67,11 +67,20 @@ def test_rings_as_good_as_nccls_own_are_not_written() -> None:
     assert "because of --force" in remarks[0]
 
 
-def test_without_nccls_own_choice_nothing_is_written() -> None:
-    with pytest.raises(TopoAdvisorError, match="nothing to compare") as caught:
+def test_without_a_dump_nccls_own_search_is_repeated() -> None:
+    with pytest.raises(Declined, match="no more than NCCL's own"):
         nccl_graph.render(machine("dgx-1v"))
+    text, remarks = nccl_graph.render(machine("dgx-1v"), gpus=[0, 1, 2, 3, 4, 5])
+    assert "against 40 of NCCL's own 2 rings" in text
+    assert any("when it is repeated here" in remark for remark in remarks)
+
+
+def test_where_the_search_cannot_be_repeated_nothing_is_written() -> None:
+    old = assume.apply(machine("dgx-1v"), assume.gather(["nccl.version=2.18.5"], None))
+    with pytest.raises(TopoAdvisorError, match="nothing to compare") as caught:
+        nccl_graph.render(old)
     assert "NCCL_GRAPH_DUMP_FILE" in str(caught.value.hint)
-    text, remarks = nccl_graph.render(machine("dgx-1v"), force=True)
+    text, remarks = nccl_graph.render(old, force=True)
     assert "not compared with NCCL's own rings" in text
     assert "Not compared" in remarks[0]
 

@@ -81,6 +81,7 @@ def _root(
 def _register() -> None:
     from topoadvisor.cli import (
         capture,
+        cost,
         diff,
         emit,
         explain,
@@ -90,6 +91,7 @@ def _register() -> None:
         log,
         matrix,
         pick,
+        place,
         predict,
         prove,
         render,
@@ -105,6 +107,8 @@ def _register() -> None:
     app.command("predict")(predict.predict)
     app.command("rings")(rings.rings)
     app.command("pick")(pick.pick)
+    app.command("place")(place.place)
+    app.command("cost")(cost.cost)
     app.add_typer(emit.app, name="emit")
     app.command("verify")(verify.verify)
     app.command("prove")(prove.prove)

@@ -12,13 +12,14 @@ from itertools import pairwise
 from typing import Final
 
 from topoadvisor import __version__, planning
-from topoadvisor.errors import Declined, InputError, TopoAdvisorError
+from topoadvisor.errors import Declined, InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.nccl import graph_xml
 from topoadvisor.nccl.graph_xml import Channel, Graph
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.plan import Model, link_model
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.plan.problem import Ring, loads_of
+from topoadvisor.predict.outlook import Asked, Searches, look
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import nccl_view
 from topoadvisor.topology.nccl_view import View
@@ -26,7 +27,7 @@ from topoadvisor.topology.nccl_view import View
 MARGIN: Final = 5.0
 """Percent by which the rings must beat NCCL's own; less than that, measurements on real machines do not show."""
 
-_HOW: Final = "Run the job once with NCCL_GRAPH_DUMP_FILE=graph.xml and give that file to --against."
+_HOW: Final = "What it really chose: run the job once with NCCL_GRAPH_DUMP_FILE=graph.xml and give that to --against."
 _ENOUGH_GBPS: Final = 25.0
 """A channel of more than this is split in two, as NCCL does with its own (`ncclTopoDupChannels`)."""
 
@@ -66,11 +67,16 @@ def render(
             hint="The file has to hold them. Capture on the machine itself: `topoadvisor capture -o node.json`.",
         )
     ours = [tuple(channel.order) for channel in document.equal_speed.channels]
-    own = None if against is None else _own(against, document.gpus, view.version)
-    least = len(own.channels) if own else 1
+    if against is not None:
+        theirs = [channel.gpus for channel in _own(against, document.gpus, view.version).channels]
+    else:
+        theirs = _predicted(snapshot, document.gpus)
+    least = max(len(theirs), 1)
     orders = _as_many(ours, least, speed(ours, links), graph_xml.most_channels(view.version))
     total = speed(orders, links) * len(orders)
-    told, remark = _margin(orders, total, own, links, margin, force)
+    told, remark = _margin(total, theirs, links, margin, force)
+    if against is None and theirs:
+        remark.append(f"NCCL's own rings are those that its search finds when it is repeated here. {_HOW}")
     graph = _graph(orders, speed(orders, links), view)
     text = graph_xml.write(graph, [*_comment(snapshot, document.gpus, view), told, "Way back: unset NCCL_GRAPH_FILE."])
     _read_back(text, graph, document.gpus, view.version)
@@ -98,6 +104,16 @@ def _own(given: Given, gpus: Sequence[int], version: str) -> Graph:
     return graph
 
 
+def _predicted(snapshot: Snapshot, gpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """The rings that NCCL's own search finds; none where it cannot be repeated, or divides the GPUs."""
+    try:
+        seen = look(snapshot, Asked(sorted(gpus), None, "not asked", Searches()))
+    except NothingDetermined:
+        return []
+    rings = seen.groups[0].rings if len(seen.groups) == 1 else None
+    return [tuple(int(label.removeprefix("GPU")) for label in order) for order in rings.orders] if rings else []
+
+
 def _as_many(orders: list[tuple[int, ...]], least: int, each: float, most: int) -> list[tuple[int, ...]]:
     """The rings, each several times at a lower speed: as many channels as NCCL would have, and none too fast."""
     times = 1
@@ -107,17 +123,19 @@ def _as_many(orders: list[tuple[int, ...]], least: int, each: float, most: int) 
 
 
 def _margin(
-    orders: list[tuple[int, ...]], total: float, own: Graph | None, links: LinkModel, margin: float, force: bool
+    total: float, theirs: Sequence[tuple[int, ...]], links: LinkModel, margin: float, force: bool
 ) -> tuple[str, list[str]]:
     """The line about the margin, and what is to be said when there is none to speak of. Raises Declined."""
-    if own is None:
+    if not theirs:
         if not force:
-            raise TopoAdvisorError("there is nothing to compare these rings with", hint=f"{_HOW} Or: --force.")
+            raise TopoAdvisorError(
+                "there is nothing to compare these rings with: NCCL's own search cannot be repeated here",
+                hint=f"{_HOW} Or: --force.",
+            )
         return (
             f"{total:.4g} GB/s by NCCL's constants; not compared with NCCL's own rings.",
             ["Not compared with NCCL's own rings, which may be as good or better: measure with and without the file."],
         )
-    theirs = [channel.gpus for channel in own.channels]
     before = speed(theirs, links) * len(theirs)
     gain = 100 * (total / before - 1)
     line = (

@@ -101,7 +101,7 @@ def solve(
 ) -> Document:
     """The best set of `size` of the free GPUs, and their division into groups."""
     start = time.perf_counter()
-    chooser = _Chooser(links, near, free)
+    chooser = Chooser(links, near, free)
     best, exact = chooser.best(size)
     groups, groups_exact = chooser.divided(size)
     written = chooser.written(best)
@@ -145,7 +145,9 @@ Score = tuple[tuple[float, ...], int, int]
 """Of a division: bandwidths of its groups, slowest first; then NIC ranks and NUMA nodes, negative: more is better."""
 
 
-class _Chooser:
+class Chooser:
+    """Looks for the best sets and divisions of some GPUs of a machine."""
+
     def __init__(self, links: Links, near: Nearness, free: Sequence[int]) -> None:
         self._links, self._near = links, near
         self._free = tuple(sorted(free))
@@ -158,6 +160,10 @@ class _Chooser:
         self._scores: dict[object, Score] = {}
         self._steps = 0
         self.proven = True
+
+    def of(self, gpus: Set) -> Chooser:
+        """The same for some of the GPUs."""
+        return self if gpus == self._free else Chooser(self._links, self._near, gpus)
 
     def best(self, size: int) -> tuple[Set, bool]:
         """The best set, and whether it is certain."""

@@ -1,0 +1,97 @@
+"""Ranks on GPUs: every rank once, groups as they must be, and sizes that do not fit."""
+
+from __future__ import annotations
+
+import io
+import itertools
+
+import pytest
+
+from topoadvisor import files, placing
+from topoadvisor.errors import InputError
+from topoadvisor.ingest import detect
+from topoadvisor.placing import Document, Sizes
+from topoadvisor.snapshot import Snapshot
+
+
+def machine(name: str) -> Snapshot:
+    return detect.read(str(files.shipped("fixtures") / name), stdin=io.BytesIO())
+
+
+def placed(name: str, tp: int, pp: int, dp: int, ep: int = 1, nodes: int | None = None) -> Document:
+    return placing.place(machine(name), Sizes(tp, pp, dp, ep, nodes))
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+@pytest.mark.parametrize(("tp", "pp", "ep"), list(itertools.product((1, 2, 4, 8), (1, 2, 4), (1, 2))))
+def test_every_rank_has_a_gpu_of_its_own_and_every_group_its_members(tp: int, pp: int, ep: int, nodes: int) -> None:
+    dp = 8 * nodes // (tp * pp)
+    if dp < 1 or dp % ep:
+        pytest.skip("no such job")
+    found = placed("dgx-h100", tp, pp, dp, ep, nodes)
+    assert [rank.rank for rank in found.ranks] == list(range(8 * nodes))
+    assert len({(rank.node, rank.gpu) for rank in found.ranks}) == 8 * nodes
+    assert len({(rank.tensor, rank.data, rank.pipeline) for rank in found.ranks}) == 8 * nodes
+    by_rank = {rank.rank: rank for rank in found.ranks}
+    for group in found.groups:
+        members = [by_rank[rank] for rank in group.ranks]
+        if group.kind == "tensor":
+            assert len(members) == tp
+            assert {(rank.data, rank.pipeline, rank.node) for rank in members} == {
+                (members[0].data, members[0].pipeline, members[0].node)
+            }
+        if group.kind == "expert":
+            assert len(members) == ep
+            assert len({(rank.tensor, rank.pipeline) for rank in members}) == 1
+        if group.kind == "data":
+            assert len(members) == dp
+            on_each = [{rank.gpu for rank in members if rank.node == node} for node in {rank.node for rank in members}]
+            assert all(gpus == on_each[0] for gpus in on_each)  # so that each rank's peers are on its rail
+        if group.kind == "pipeline":
+            assert members[1].pipeline == members[0].pipeline + 1
+            assert (members[1].tensor, members[1].data) == (members[0].tensor, members[0].data)
+    order = list(map(int, found.cuda_visible_devices.split(",")))
+    assert all(rank.gpu == order[rank.local_rank] for rank in found.ranks)
+
+
+def test_tensor_groups_take_the_bridges() -> None:
+    found = placed("4xa100-pcie", 2, 1, 2)
+    assert [group.gpus for group in found.groups if group.kind == "tensor"] == [[0, 1], [2, 3]]
+    assert found.warnings == []
+    cube = placed("dgx-1v", 2, 1, 4)
+    assert [sorted(group.gpus) for group in cube.groups if group.kind == "tensor"] == [[0, 3], [1, 2], [4, 7], [5, 6]]
+    blocks = placed("dgx-1v", 2, 1, 4, 2)
+    assert next(sorted(group.gpus) for group in blocks.groups if group.kind == "expert")[0] in (0, 3)
+    assert {gpu < 4 for group in blocks.groups if group.kind == "expert" for gpu in group.gpus[:1]} == {True, False}
+
+
+def test_tensor_parallelism_over_slow_links_is_advised_against_with_the_number() -> None:
+    (warning,) = placed("8x4090", 4, 1, 2).warnings
+    assert "Tensor parallelism of 4 over these links is a bad idea: 11.9 GB/s" in warning
+    assert "takes 8.43 ms" in warning
+    assert placed("8x4090", 1, 1, 8).warnings == []
+    assert placed("dgx-h100", 8, 1, 1).warnings == []
+
+
+def test_a_part_of_a_node_is_the_best_part() -> None:
+    assert placed("8x4090", 1, 1, 4).cuda_visible_devices == "0,1,4,5"
+
+
+def test_experts_across_nodes_are_told() -> None:
+    assert any("Expert groups cross nodes" in warning for warning in placed("dgx-h100", 8, 1, 2, 2).warnings)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        (Sizes(4, 2, 2, 1, 1), "tp 4 × pp 2 × dp 2 = 16 GPUs on 1 node are 16 each"),
+        (Sizes(16, 1, 1, 1, None), "tensor groups of 16 do not divide the 8 GPUs of a node"),
+        (Sizes(3, 1, 3, 1, None), "= 9 GPUs do not divide into 2 nodes"),
+        (Sizes(2, 1, 3, 2, None), "--ep 2 does not divide --dp 3"),
+        (Sizes(1, 1, 1_000_000, 1, None), "more than 100000"),
+        (Sizes(1, 1, 8, 1, 3), "do not divide into 3 nodes"),
+    ],
+)
+def test_sizes_that_do_not_fit(sizes: Sizes, words: str) -> None:
+    with pytest.raises(InputError, match=words.replace("(", r"\(")):
+        placing.place(machine("dgx-h100"), sizes)

@@ -1,0 +1,85 @@
+"""The screen that `topoadvisor place` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topoadvisor.placing import Document, Group, Rank
+from topoadvisor.render.cost_text import size_text, time_text
+from topoadvisor.render.page import Page
+
+_SHOWN_NODES = 2
+_KINDS = ("tensor", "expert", "data", "pipeline")
+
+
+def render(document: Document, *, width: int = 100, color: bool = False) -> str:
+    """The whole screen as text, ending in a newline."""
+    page = Page(width, color)
+    experts = f", expert {document.ep}" if document.ep > 1 else ""
+    nodes = "1 node" if document.nodes == 1 else f"{document.nodes} nodes"
+    page.paragraph(
+        f"tensor {document.tp}{experts}, data {document.dp}, pipeline {document.pp}: {len(document.ranks)} ranks on "
+        f"{nodes} of {document.gpus_per_node} GPUs",
+        rest="  ",
+        code="1",
+    )
+    page.lines.append(f"  export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={document.cuda_visible_devices}")
+    page.paragraph(
+        f"On each node, with {document.gpus_per_node} processes: local rank i takes the i-th of these. torchrun "
+        f"--nproc-per-node {document.gpus_per_node}; with MPI set it the same way and count ranks node by node.",
+        first="  ",
+        rest="  ",
+        code="2",
+    )
+    for warning in document.warnings:
+        page.blank()
+        page.paragraph(warning, first="! ", rest="  ", code="33;1")
+    page.heading("Ranks")
+    for node in range(min(document.nodes, _SHOWN_NODES)):
+        _node(node, [rank for rank in document.ranks if rank.node == node], document, page)
+    if document.nodes > _SHOWN_NODES:
+        page.lines.append(f"  and {document.nodes - _SHOWN_NODES} more nodes in the same way (--format json)")
+    _groups(document.groups, page)
+    if document.notes:
+        page.blank()
+    for note in document.notes:
+        page.paragraph(note, rest="  ", code="2")
+    return "\n".join(page.lines) + "\n"
+
+
+def _node(node: int, ranks: Sequence[Rank], document: Document, page: Page) -> None:
+    for first in range(0, len(ranks), document.tp):
+        group = ranks[first : first + document.tp]
+        gpus = ", ".join(f"GPU{rank.gpu}" for rank in group)
+        numbers = f"{group[0].rank}" if len(group) == 1 else f"{group[0].rank}–{group[-1].rank}"
+        expert = f", expert {group[0].expert}" if document.ep > 1 else ""
+        page.paragraph(
+            f"{gpus}",
+            first=f"  node {node}  ranks {numbers:>9}  pipeline {group[0].pipeline}, data {group[0].data}{expert}  ",
+            rest=" " * 12,
+        )
+
+
+def _groups(groups: Sequence[Group], page: Page) -> None:
+    page.heading("What each group costs alone, by NCCL's estimate")
+    for kind in _KINDS:
+        mine = [group for group in groups if group.kind == kind]
+        told: dict[str, list[Group]] = {}
+        for group in mine:
+            told.setdefault(_cost(group), []).append(group)
+        for text, alike in told.items():
+            count = f"{len(alike)} × " if len(alike) > 1 else ""
+            page.paragraph(text, first=f"  {count}{kind} ", rest="      ")
+            if rails := list(dict.fromkeys(nic for group in alike for nic in group.rails)):
+                page.paragraph(
+                    f"each by the NIC next to its GPU: {', '.join(rails)}", first=" " * 6, rest=" " * 6, code="2"
+                )
+
+
+def _cost(group: Group) -> str:
+    size = f"{group.collective} of {size_text(group.size_bytes)}"
+    if group.nodes > 1:
+        return f"over {group.nodes} nodes: {size} over the network"
+    if group.time_us is None:
+        return f"on {len(group.gpus)} GPUs: {size}, not known"
+    return f"on {len(group.gpus)} GPUs: {size} in {time_text(group.time_us)}, {group.busbw_gbps:.4g} GB/s busbw"
