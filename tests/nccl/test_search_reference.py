@@ -56,13 +56,13 @@ def reference() -> dict[str, Any]:
     return document
 
 
-def prepare(name: str, entry: dict[str, Any]) -> Job:
+def prepare(name: str, entry: dict[str, Any], version: str) -> Job:
     snapshot = detect.from_bytes((CORPUS / "nccl_topo" / entry["xml"]).read_bytes(), file=name)
-    if entry["p2p_assumption"] == "none":
-        snapshot = assume.apply(snapshot, assume.gather(["pair.p2p.read=NS"], None))
+    refused = ["pair.p2p.read=NS"] if entry["p2p_assumption"] == "none" else []
+    snapshot = assume.apply(snapshot, assume.gather([f"nccl.version={version}", *refused], None))
     chosen = [int(number) for number in entry["gpu_devs"].split(",")] if "gpu_devs" in entry else None
     job = nccl_view.prepare(snapshot, chosen)
-    assert job.version == VERSION
+    assert job.version == version
     if entry["p2p_assumption"] == "nvl":
         job = replace(job, given=replace(job.given, grant=lambda a, b: Grant(False, "only over NVLink")))
     ranked = [each for each in job.document.root.walk() if each.tag == "gpu" and "rank" in each.attributes]
@@ -72,14 +72,14 @@ def prepare(name: str, entry: dict[str, Any]) -> Job:
 
 
 @cache
-def computed(name: str, inter: bool) -> tuple[Host, Board, Graph, Graph]:
+def computed(name: str, inter: bool, version: str = VERSION) -> tuple[Host, Board, Graph, Graph]:
     """The host, and the search of the group that rank 0 is in."""
     entry = reference()[name]
-    job = prepare(name, entry)
-    seen = host.look(job.system(), job.given, Choices(), VERSION)
+    job = prepare(name, entry, version)
+    seen = host.look(job.system(), job.given, Choices(), version)
     assert host.why_no_search(seen) is None
     board = host.boards(job.system, job.given, Choices(), seen, inter=inter)[0]
-    release = graphs.rules(VERSION)
+    release = graphs.rules(version)
     rings = graphs.rings(board, release)
     return seen, board, rings, graphs.trees(board, release, rings)
 
@@ -106,6 +106,17 @@ def test_rings_and_trees_of_one_host(name: str) -> None:
     assert told(board, trees) == expected(run, "tree")
     if "final" in run:  # not where NCCL divides the host
         assert outlook.final_channels(board, rings, trees) == run["final"]["nchannels"]
+
+
+@pytest.mark.parametrize("name", sorted(name for name, entry in reference().items() if "v2_28_9" in entry))
+def test_rings_and_trees_of_an_older_release(name: str) -> None:
+    """Number, speed and path types as the code of 2.28.9 computes them."""
+    _, board, *both = computed(name, False, "2.28.9")
+    run = reference()[name]["v2_28_9"]["single_node"]
+    for which, graph in zip(("ring", "tree"), both, strict=True):
+        assert (
+            told(board, graph)[:6] == expected({"graphs": {which: {**run["graphs"][which], "channels": []}}}, which)[:6]
+        )
 
 
 @pytest.mark.parametrize("name", sorted(reference()))

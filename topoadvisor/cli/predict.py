@@ -54,10 +54,16 @@ def predict(
     for each GPU and network port, NVLS, PXN, MNNVL and LL128, each with its reason. Then what the settings that are in
     force, and those that are advised, do about it.
     """
+    from topoadvisor.errors import InputError
+    from topoadvisor.nccl import versions
     from topoadvisor.predict import job_environment
     from topoadvisor.predict.predict import predict as foresee
 
-    supplied = [*(assume or []), *([f"nccl.version={nccl_version}"] if nccl_version is not None else [])]
+    supplied = list(assume or [])
+    if nccl_version is not None:
+        if not versions.is_version(nccl_version):
+            raise InputError(f"{nccl_version[:40]!r} is no version of NCCL", hint="Write it as 2.28.9.")
+        supplied.append(f"nccl.version={'.'.join(map(str, versions.parse(nccl_version)))}")
     snapshot = load_snapshot(sources, supplied, assume_file)
     settings, notes = job_environment.read(read_text(env), str(env)) if env is not None else (None, [])
     prediction = foresee(snapshot, gpu_indexes(gpus), settings, notes, hosts)

@@ -86,7 +86,7 @@ def build(
     *,
     inter: bool,
 ) -> Board:
-    """The board of a system whose paths between GPUs are all known. `known` holds the paths to devices as well."""
+    """The board of a system whose paths between GPUs are all known. `known` are the paths to GPUs and ports."""
     gpus = system.nodes[Kind.GPU]
     ledger = _Ledger()
     between = tuple(
@@ -213,8 +213,9 @@ def _fastest(
         for port in system.nodes[Kind.NET]:
             yield from (known[port][device].gbps for device in devices if device in known[port])
     elif system.rules.device_nodes:
-        for to in devices:
-            yield from (known[to][device].gbps for device in devices if device is not to and device in known[to])
+        for to in system.nodes[Kind.GPU]:
+            others = (device for device in devices if device is not to.parent and device in known[to])
+            yield from (known[to][device].gbps for device in others)
     else:
         yield from (reach.path.gbps for reach in reached.values() if reach.path is not None)
 

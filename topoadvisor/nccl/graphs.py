@@ -146,6 +146,11 @@ class _Search:
         )
         self._budget = _ALL_TRIALS
         self._left = 0
+        self._kinds = {route.kind for row in board.between for route in row if route is not None}
+        ways = (*board.to_port, *board.from_port)
+        self._port_kinds = {route.kind for row in ways for route in row if route is not None}
+        self._made: dict[tuple[object, ...], int] = {}
+        """Trial, as far as it decides → what was left of its budget."""
 
     def _types(self, routes: tuple[tuple[Route | None, ...], ...], nearest: NcclPath) -> tuple[NcclPath, NcclPath]:
         """The nearest and the farthest path type to look at."""
@@ -183,18 +188,31 @@ class _Search:
 
     def _try(self, wanted: Graph) -> bool:
         """Whether NCCL is content after this trial."""
-        trial = Trial(
-            self._board,
-            wanted,
-            self._best,
-            neighbours=self._release.neighbours,
-            only_neighbours=self._release.only_neighbours,
-        )
         budget = _SAME_CHANNELS if wanted.same_channels else _ONE_TRIAL
         self._budget -= budget
-        self._left = trial.run(budget)
-        self._best = trial.best
+        # A type that no path has allows the same hops as the type before, and so the same trial is made again: it uses
+        # as much of its budget, and finds nothing that is better than what is known.
+        hops = (self._kinds_within(wanted.type_intra), self._ports_within(wanted.type_inter))
+        key = (wanted.pattern, wanted.speed, wanted.speed_inter, wanted.same_channels, wanted.cross_nic, wanted.least)
+        known = self._made.get((*key, *hops))
+        if known is None:
+            trial = Trial(
+                self._board,
+                wanted,
+                self._best,
+                neighbours=self._release.neighbours,
+                only_neighbours=self._release.only_neighbours,
+            )
+            known = self._made[*key, *hops] = trial.run(budget)
+            self._best = trial.best
+        self._left = known
         return self._left == PERFECT or self._best.channels * self._best.speed_inter >= self._board.widest * 1000
+
+    def _kinds_within(self, limit: NcclPath) -> int:
+        return sum(kind <= limit for kind in self._kinds)
+
+    def _ports_within(self, limit: NcclPath) -> int:
+        return sum(kind <= limit for kind in self._port_kinds) if self._board.inter else 0
 
     def _trials(self) -> Iterator[Graph]:
         """From strict to lax: other orders, simpler trees, farther paths, swapped ports, lower speeds."""

@@ -88,7 +88,7 @@ def look(system: System, given: Given, choices: Choices, version: str) -> Host:
 def _seen(
     system: System, given: Given, choices: Choices
 ) -> tuple[dict[Node, Ways], dict[tuple[Node, Node], Reach], Network]:
-    known = paths.all_ways(system, given, (Kind.CPU, Kind.GPU, Kind.NET, Kind.DEV))
+    known = paths.all_ways(system, given, (Kind.CPU, Kind.GPU, Kind.NET))
     reached = paths.between_gpus(system, given, known)
     return known, reached, Network(system, known, reached, choices.switches)
 

@@ -13,9 +13,11 @@ from typing import Final
 from topoadvisor.nccl import paths
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.paths import Path, Reach, Ways
-from topoadvisor.nccl.system import Kind, Node, System, integer
+from topoadvisor.nccl.system import Kind, Node, System, TooLarge, integer
 
 _MOST_CHANNELS: Final = 64
+_MOST_STEPS: Final = 1_000_000
+"""GPUs × GPUs × ports; 72 GPUs with a port each take 373,248."""
 _NOWHERE: Final = Path(NcclPath.DIS, 0.0, ())
 _READS_SINCE_AMPERE: Final = 80
 
@@ -71,6 +73,9 @@ class Network:
     ) -> None:
         """`known` are the paths to CPUs, GPUs and ports (`paths.all_ways`), `reached` those between GPUs."""
         self.gpus = system.nodes[Kind.GPU]
+        if len(self.gpus) ** 2 * len(system.nodes[Kind.NET]) > _MOST_STEPS:
+            count = len(system.nodes[Kind.NET])
+            raise TooLarge(f"{len(self.gpus)} GPUs and {count} network ports take too long to reckon with")
         self.ports = [_port(node) for node in system.nodes[Kind.NET]]
         self._system, self._known, self._reached, self._switches = system, known, reached, switches
         to_cpu = {cpu: known[cpu] for cpu in system.nodes[Kind.CPU]}

@@ -13,6 +13,7 @@ _MARKS: dict[State, str] = {"on": "on", "off": "off", "unknown": "?"}
 _MOST_WAYS = 12
 _MOST_ORDERS = 12
 _MOST_NAMES = 8
+_LONGEST_VALUE = 60
 
 
 def render(prediction: Prediction, *, width: int = 100, color: bool = False) -> str:
@@ -185,8 +186,12 @@ def _differences(differences: Sequence[Difference], page: Page) -> None:
             continue
         page.heading(title)
         for each in chosen:
-            text = f"{each.name}={each.value}" if each.value is not None else f"unset {each.name}"
+            text = f"{each.name}={_shortened(each.value)}" if each.value is not None else f"unset {each.name}"
             told = "" if each.changes else ": changes nothing that is predicted here"
             page.paragraph(f"{text} ({each.origin}){told}", first="  ", rest="    ")
             for change in each.changes:
                 page.paragraph(change, first="    - ", rest="      ")
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else f"{value[:_LONGEST_VALUE]}…"
