@@ -18,7 +18,18 @@ from topoadvisor.snapshot import Snapshot
 
 _VERSION_KEYS: Final = {"schema", "tool", "captured_at", "version", "cuda", "kernel", "bios_version", "product_version"}
 """Dotted numbers here are versions, never addresses."""
-_FREE_TEXT_KEYS: Final = {"hostname", "command_line", "banner", "reason", "text", "value", "origin", "path", "note"}
+_FREE_TEXT_KEYS: Final = {
+    "hostname",
+    "command_line",
+    "banner",
+    "reason",
+    "text",
+    "value",
+    "origin",
+    "path",
+    "note",
+    "failure",
+}
 """Where a host or a person may be named by a bare word."""
 _COMMON_ACCOUNTS: Final = {
     *(

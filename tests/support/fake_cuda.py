@@ -69,6 +69,11 @@ class FakeCuda:
                     raise CUDARuntimeError(2)
                 self.buffer = ctypes.create_string_buffer(size)
                 self.ptr = ctypes.addressof(self.buffer)
+                self.size = size
+                cuda.free -= size
+
+            def __del__(self) -> None:
+                cuda.free += getattr(self, "size", 0)
 
         class Event:
             at = 0.0

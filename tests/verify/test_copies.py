@@ -195,11 +195,23 @@ def test_short_memory_makes_the_buffers_smaller_and_then_skips(cuda: FakeCuda) -
     assert "32 MiB, because GPU memory is short" in str(found[0].note)
 
     cuda.largest, cuda.free = 1 << 40, 40 << 20
-    assert measure(step(size=64 << 20))[1][0].size_bytes == 32 << 20
+    assert measure(step(size=64 << 20))[1][0].size_bytes == 16 << 20
 
     cuda.free = 8 << 20
     _, found = measure(step(size=64 << 20), step(BOTH, "both", size=64 << 20))
     assert [each.outcome for each in found] == ["skipped", "skipped"]
+    assert "free memory" in str(found[0].note)
+
+
+@pytest.mark.parametrize(("source", "target"), [("host", HERE), (HERE, "host")])
+def test_short_memory_on_the_way_to_the_host(cuda: FakeCuda, source: str, target: str) -> None:
+    """The data is made and compared on the GPU, which takes a second buffer there."""
+    cuda.free = 100 << 20
+    _, found = measure(step([Flow(source=source, target=target)], size=64 << 20))
+    assert (found[0].outcome, found[0].size_bytes) == ("ok", 32 << 20)
+    cuda.free = 30 << 20
+    _, found = measure(step([Flow(source=source, target=target)], size=64 << 20))
+    assert found[0].outcome == "skipped"
     assert "free memory" in str(found[0].note)
 
 

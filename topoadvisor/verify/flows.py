@@ -175,6 +175,9 @@ class Bench:
         target = None if flow.target == HOST else self.device(flow.target)
         near = source if source is not None else target
         assert near is not None
+        if None in (source, target):
+            # Random data is made, and what arrived is compared, on the GPU.
+            self._buffer(near, near, "scratch", 0, size)
         issuer = near if None in (source, target) or step.issued_by == "source" else target
         assert issuer is not None
         return _Lane(
