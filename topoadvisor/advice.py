@@ -114,6 +114,20 @@ class Ring(Struct, frozen=True, kw_only=True):
     hops: list[Hop]
 
 
+class Pick(Struct, frozen=True, kw_only=True):
+    """The best GPUs for a smaller job, where the first ones in index order are slower."""
+
+    size: int
+    gpus: list[int]
+    gbps: float
+    """What all rings over them carry together, GB/s."""
+    instead_of: list[int]
+    """The first ones."""
+    instead_gbps: float
+    groups: list[list[int]]
+    """All GPUs in groups of this size, for several such jobs or for tensor parallelism."""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """Ring orderings for all GPUs of the machine."""
 
@@ -126,6 +140,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     transport: str
     """What the hops were assumed to run over, in words: NVLink, PCIe P2P, or staged through host memory."""
     notes: list[str] = []
+    picks: list[Pick] = []
+    """Choices of GPUs that matter, by size; empty where the first ones are as good, or bandwidths are not known."""
 
 
 class Change(Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from topoadvisor.advice import (
 )
 from topoadvisor.nccl import consumers, defaults, versions
 from topoadvisor.nccl.levels import user_p2p_level
-from topoadvisor.plan import rings
+from topoadvisor.plan import picks, rings
 from topoadvisor.rules import engine, facts, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
@@ -178,7 +178,9 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
     if _widths_unread(snapshot) and plan.transport != "NVLink" and plan.total_gbps is not None:
         optimal = False
         notes.append("The text does not show how wide the PCIe links run: they are taken as the models' full ones.")
-    return msgspec.structs.replace(plan, notes=notes, optimal=optimal)
+    # Of the whole machine: that a job has some GPUs now does not say which ones the next should take.
+    chosen = picks.picks(topology, lambda size: ways.transports(base, advised, gpus=size))
+    return msgspec.structs.replace(plan, notes=notes, optimal=optimal, picks=chosen)
 
 
 def _selected(base: FactBase) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from topoadvisor.advice import AdvisedSetting
-from topoadvisor.nccl import model
+from topoadvisor.nccl import defaults, model, versions
 from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.rules.facts import FactBase, Known
 
@@ -25,12 +25,26 @@ def as_advised(base: FactBase, settings: Iterable[AdvisedSetting]) -> dict[str, 
     return {**in_force(base), **changes}
 
 
-def transports(base: FactBase, variables: Mapping[str, str]) -> dict[tuple[str, str], str | None]:
-    """GPU pair → the transport that NCCL would use with these variables; None where that is not known."""
+def transports(
+    base: FactBase, variables: Mapping[str, str], *, gpus: int | None = None
+) -> dict[tuple[str, str], str | None]:
+    """GPU pair → the transport that NCCL would use with these variables; None where that is not known.
+
+    How far NCCL uses P2P by itself depends on how many GPUs a job has: `gpus`, or those that are visible.
+    """
     version = _value(base, "nccl.version")
     user = user_p2p_level(variables["NCCL_P2P_DISABLE"] or None, variables["NCCL_P2P_LEVEL"] or None, version).level
     default = _value(base, "nccl.default_p2p_level")
     level = user if user is not None else NcclPath[default] if default else None
+    if user is None and gpus is not None:
+        level = defaults.p2p_level(
+            version if version is not None and versions.is_version(version) else None,
+            arch=_value(base, "cpu.architecture"),
+            cpu_vendor=_value(base, "cpu.vendor"),
+            cpu_family=_value(base, "cpu.family"),
+            cpu_model=_value(base, "cpu.model"),
+            gpus=gpus,
+        )
     chosen: dict[tuple[str, str], str | None] = {}
     for subject in base.subjects["pair"]:
         a, b = subject.id.split("-")

@@ -16,9 +16,9 @@ import pytest
 from topoadvisor import files, planning
 from topoadvisor.ingest import assume, detect
 from topoadvisor.plan import pricing
-from topoadvisor.plan.channels import equal_speed
-from topoadvisor.plan.optimum import optimum
-from topoadvisor.plan.problem import Problem, loads_of
+from topoadvisor.plan.channels import equal_speed, fewer
+from topoadvisor.plan.optimum import Space, optimum
+from topoadvisor.plan.problem import Problem, limit, loads_of
 from topoadvisor.snapshot import Snapshot
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
@@ -52,6 +52,12 @@ def check(problem: Problem) -> tuple[float, float]:
             if all(hop in problem.loads for hop in hops):
                 paid = sum(best.prices.get(link, 0) * factor for hop in hops for link, factor in problem.loads[hop])
                 assert paid >= 1 - 1e-6, f"{ring} pays less than the bound allows"
+    simple = fewer(problem, best, Space(problem))
+    assert len(simple) <= len(best.rings)
+    assert sum(ring.gbps for ring in simple) == pytest.approx(best.gbps, rel=1e-5)
+    for link, gbps in loads(problem, [(ring.order, ring.gbps) for ring in simple]).items():
+        assert gbps <= problem.capacity[link] * (1 + 1e-6)
+    assert limit(problem).gbps >= best.gbps * (1 - 1e-6)
     split = equal_speed(problem, best)
     assert 1 <= len(split.orders) <= 32
     for link, gbps in loads(problem, [(order, split.gbps_each) for order in split.orders]).items():
@@ -117,7 +123,7 @@ def random_problem(seed: int, n: int) -> Problem:
     return Problem(n, paths, capacity)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(24))
 def test_odd_machines_hold_their_own_proof(seed: int) -> None:
     problem = random_problem(seed, 4 + seed % 5)
     if optimum(problem) is not None:

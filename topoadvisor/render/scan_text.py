@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Plan, UnknownVerdict
+from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Pick, Plan, UnknownVerdict
 from topoadvisor.render import changes_text
 from topoadvisor.render.page import COLORS as _COLORS
 from topoadvisor.render.page import MARKS as _MARKS
@@ -142,6 +142,17 @@ def _plan(plan: Plan, page: _Page) -> None:
         page.lines.append(f"  and {len(plan.rings) - _MOST_RINGS} more (--format json)")
     for note in plan.notes:
         page.paragraph(note, first="  ", rest="  ", code="2")
+    for pick in plan.picks:
+        page.paragraph(_pick(pick), first="  ", rest="      ")
+
+
+def _pick(pick: Pick) -> str:
+    groups = " | ".join(",".join(map(str, group)) for group in pick.groups)
+    every = f"; groups, as for tensor parallelism: {groups}" if len(pick.groups) > 1 else ""
+    return (
+        f"A job of {pick.size} takes {','.join(map(str, pick.gpus))} ({pick.gbps:.4g} GB/s), not "
+        f"{','.join(map(str, pick.instead_of))} ({pick.instead_gbps:.4g}){every} (`topoadvisor pick {pick.size}`)"
+    )
 
 
 def _unknown(unknown: Sequence[UnknownVerdict], page: _Page) -> None:
