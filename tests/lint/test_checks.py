@@ -161,6 +161,7 @@ def test_a_library_is_the_judge_of_names() -> None:
         "if [ $RANK = 0 ]; then\n export NCCL_CROSS_NIC=1\n mpirun -x NCCL_CROSS_NIC ./a\nfi\n",
         "if [ $RANK = 0 ]; then NCCL_CROSS_NIC=1 srun ./a; fi\n",
         "if [ $RANK = 0 ]; then export NCCL_CROSS_NIC=1; else export NCCL_CROSS_NIC=1; fi\n",
+        "export NCCL_IB_TC=1\n[ x ] && { export NCCL_IB_TC=2; }\n",
         "NCCL_IB_TC=1\nexport NCCL_IB_TC\n./a\n",
         "set -a\nNCCL_IB_TC=1\n./a\n",
         "export NCCL_P2P_DISABLE=0 NCCL_P2P_LEVEL=NVL\n",

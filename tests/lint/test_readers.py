@@ -98,6 +98,11 @@ def test_branches_of_a_condition_are_told_apart() -> None:
     assert all(one.branch for one in each[6:])
 
 
+def test_a_condition_in_one_line_asks_for_the_rank_too() -> None:
+    each = found("[ $RANK = 0 ] && export NCCL_ALGO=Ring\nexport NCCL_ALGO=$RANK\n[ x ] || export NCCL_ALGO=Tree\n")
+    assert [one.only for one in each] == ["rank", None, None]
+
+
 def test_uses_are_not_those_that_keep_a_value() -> None:
     contents = embedded.read(Piece("export NCCL_A=${NCCL_A:-1}\nexport LD=$NCCL_HOME/lib\n"), "shell")
     assert contents.uses == {"NCCL_HOME"}

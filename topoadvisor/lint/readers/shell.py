@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 
-from topoadvisor.lint.model import Assignment, Contents, Remark, Way, watched
+from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Way, watched
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import launchers, shell_words
+from topoadvisor.lint.readers.shell_frames import Frames
 from topoadvisor.lint.readers.shell_words import Here, Setting, Token, Word
 
-_RANK: Final = re.compile(
-    r"(?<![A-Za-z])(LOCAL_|NODE_|GROUP_|WORLD_)?RANK(?![A-Za-z])|SLURM_(PROCID|NODEID|LOCALID)|NODE_?RANK|PMIX?_RANK"
-    r"|JOB_COMPLETION_INDEX|is_master|IS_MASTER"
-)
-_HOST: Final = re.compile(r"HOSTNAME|\bhostname\b|SLURMD_NODENAME|\buname -n\b")
 _DECLARES: Final = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _PASSIVE: Final = frozenset({
     "export", "unset", "set", "shopt", "declare", "typeset", "readonly", "local", "source", ".", "module", "ml",
@@ -31,24 +27,8 @@ _SILENT: Final = frozenset({
 })  # fmt: skip
 """Commands whose words are texts and set nothing."""
 _WRAPPERS: Final = frozenset({"sudo", "exec", "nohup", "time", "command", "builtin"})
-_OPENS: Final = frozenset({"for", "select", "while", "until"})
 _FILES: Final = frozenset({">", ">>", ">|", "&>", "&>>"})
 _DEEPEST: Final = 12
-
-FrameKind = Literal["if", "case", "loop", "function", "group", "subshell"]
-
-
-@dataclass
-class _Frame:
-    kind: FrameKind
-    number: int
-    start: int
-    arm: int = 0
-    open: bool = False
-    """Its condition has been read."""
-    condition: str = ""
-    pattern: bool = False
-    """The next words are a pattern of `case`."""
 
 
 def read(piece: Piece, *, way: Way = "export", depth: int = 0) -> Contents:
@@ -58,7 +38,7 @@ def read(piece: Piece, *, way: Way = "export", depth: int = 0) -> Contents:
     return contents
 
 
-def merge(into: Contents, found: Contents, *, branch: tuple[tuple[int, int], ...] = (), at: int = 0) -> None:
+def merge(into: Contents, found: Contents, *, branch: Branch = (), at: int = 0) -> None:
     """Add what an embedded script sets, as something of its own that nothing outside meets."""
     into.assignments += [
         replace(each, branch=(*branch, (-1 - at, 0), *each.branch), group=each.group or -1 - at)
@@ -76,11 +56,8 @@ class _Reader:
         self._contents = contents
         self._way = way
         self._depth = depth
-        self._frames: list[_Frame] = []
-        self._count = 0
+        self._frames = Frames(piece.body)
         self._step = 0
-        self._only_if: int | None = None
-        """Number of the `&&` or `||` that the present command hangs on."""
         self._printed: tuple[Piece, bool] | None = None
         """What the command before a pipe has printed."""
         self._script = shell_words.read(piece.body)
@@ -94,13 +71,13 @@ class _Reader:
             token = tokens[place]
             place += 1
             if token.word is not None:
-                if self._frames and self._frames[-1].pattern:
-                    self._pattern_word(token)
+                if self._frames.in_pattern():
+                    self._frames.pattern_word(token)
                     continue
-                if words or not self._keyword(token, tokens, place):
+                if words or not self._frames.keyword(token, tokens, place):
                     words.append(token.word)
                 else:
-                    place = self._after_header(token.word, tokens, place)
+                    place = self._frames.after_header(token.word, tokens, place)
                 continue
             if token.operator in ("<<", "<<-", *_FILES, "<", ">&", "<&", "<>", "<<<"):
                 redirections.append(token)
@@ -112,11 +89,11 @@ class _Reader:
             if token.operator == "(" and len(words) == 1 and self._is(tokens, place, ")"):
                 place += 1
                 words = []
-                self._push("function", token.start)
+                self._frames.function(token.start)
                 continue
             self._command(words, redirections, piped=token.operator == "|")
             words, redirections = [], []
-            self._separator(token)
+            self._frames.separator(token)
         self._command(words, redirections, piped=False)
         own = self._own_uses()
         self._contents.uses |= {name for name, at in self._script.uses if (name, at) not in own}
@@ -146,117 +123,6 @@ class _Reader:
     def _is(tokens: list[Token], place: int, operator: str) -> bool:
         return place < len(tokens) and tokens[place].operator == operator
 
-    # Structure
-
-    def _push(self, kind: FrameKind, start: int) -> None:
-        self._count += 1
-        self._frames.append(_Frame(kind, self._count, start))
-
-    def _pop(self, *kinds: FrameKind) -> None:
-        while self._frames and self._frames[-1].kind not in kinds and self._frames[-1].kind in ("group", "subshell"):
-            self._frames.pop()
-        if self._frames and self._frames[-1].kind in kinds:
-            self._frames.pop()
-
-    def _separator(self, token: Token) -> None:
-        top = self._frames[-1] if self._frames else None
-        self._only_if = None
-        match token.operator:
-            case "&&" | "||":
-                self._count += 1
-                self._only_if = self._count
-            case "(":
-                if not (top and top.pattern):
-                    self._push("subshell", token.start)
-            case ")":
-                if top and top.pattern:
-                    top.pattern, top.open = False, True
-                else:
-                    self._pop("subshell")
-            case ";;" | ";&" | ";;&":
-                if top and top.kind == "case":
-                    top.arm += 1
-                    top.pattern = True
-
-    def _pattern_word(self, token: Token) -> None:
-        if token.word is not None and token.word.text == "esac":
-            self._frames[-1].pattern = False
-            self._pop("case")
-
-    def _keyword(self, token: Token, tokens: list[Token], place: int) -> bool:
-        """Whether the word is one of the shell's own, which changes what follows."""
-        word = token.word
-        assert word is not None
-        text = self._piece.body[word.start : word.end]
-        top = self._frames[-1] if self._frames else None
-        match text:
-            case "if":
-                self._push("if", word.end)
-            case "then" if top and top.kind == "if":
-                top.condition += self._piece.body[top.start : word.start]
-                top.open = True
-            case "elif" | "else" if top and top.kind == "if":
-                top.arm += 1
-                top.start = word.end
-            case "fi":
-                self._pop("if")
-            case "case":
-                self._push("case", word.end)
-                opened = self._frames[-1]
-                for later in tokens[place : place + 4]:
-                    if later.word is not None and later.word.text == "in":
-                        opened.condition = self._piece.body[word.end : later.word.start]
-                        opened.pattern = True
-                        later.word = Word(later.word.start, later.word.start, ())
-                        break
-            case "esac":
-                self._pop("case")
-            case _ if text in _OPENS:
-                self._push("loop", word.end)
-                self._frames[-1].open = True
-            case "do" | "time" | "!" | "in" | "then" | "elif" | "else":
-                pass
-            case "done":
-                self._pop("loop")
-            case "function":
-                self._push("function", word.start)
-            case "{":
-                if top is None or top.kind != "function" or top.open:
-                    self._push("group", word.start)
-                else:
-                    top.open = True
-            case "}":
-                self._pop("group", "function")
-            case "":
-                pass
-            case _:
-                return False
-        return True
-
-    def _after_header(self, keyword: Word, tokens: list[Token], place: int) -> int:
-        """Where what follows a keyword begins: the words of `for x in …` and the name of a function are no command."""
-        text = self._piece.body[keyword.start : keyword.end]
-        most = {"for": len(tokens), "select": len(tokens), "function": 1}.get(text, 0)
-        while most and place < len(tokens) and tokens[place].word is not None:
-            place, most = place + 1, most - 1
-        return place
-
-    def _branch(self) -> tuple[tuple[int, int], ...]:
-        branch = [
-            (frame.number, frame.arm)
-            for frame in self._frames
-            if frame.kind != "group" and (frame.open or frame.kind == "subshell")
-        ]
-        return (*branch, (self._only_if, 0)) if self._only_if is not None else tuple(branch)
-
-    def _only(self) -> Literal["rank", "host"] | None:
-        conditions = " ".join(frame.condition for frame in self._frames if frame.open)
-        if _RANK.search(conditions):
-            return "rank"
-        return "host" if _HOST.search(conditions) else None
-
-    # Commands
-
     def _command(self, words: list[Word], redirections: list[Token], *, piped: bool) -> None:
         printed, self._printed = self._printed, None
         if not words:
@@ -275,7 +141,7 @@ class _Reader:
         name, own = _basename(words[place]), words[place + 1 :]
         programs = tuple(filter(None, map(_basename, words)))
         if any(program in launchers.STARTS_RANKS for program in programs):
-            self._contents.launches.append((self._piece.at(start), self._branch()))
+            self._contents.launches.append((self._piece.at(start), self._frames.branch()))
         if name not in _PASSIVE:
             self._step += 1
             self._contents.programs += 1
@@ -330,7 +196,7 @@ class _Reader:
             span = span or (word.start + 1, word.end - 1)
             if self._depth < _DEEPEST and span[1] > span[0]:
                 inner = read(self._piece.cut(*span), way=self._way, depth=self._depth + 1)
-                merge(self._contents, inner, branch=self._branch(), at=self._piece.at(start))
+                merge(self._contents, inner, branch=self._frames.branch(), at=self._piece.at(start))
 
     def _options_inside(self, word: Word, start: int) -> None:
         """`-x NAME=VALUE` inside of a text or an array that a launcher gets later."""
@@ -372,10 +238,10 @@ class _Reader:
 
             found = embedded.read_named(target, content[0], expanded=content[1], depth=self._depth + 1)
             if found is not None:
-                merge(self._contents, found, branch=self._branch(), at=self._piece.at(start))
+                merge(self._contents, found, branch=self._frames.branch(), at=self._piece.at(start))
         elif here is not None and (name in launchers.SHELLS or name in ("sbatch", "ssh", "srun", "salloc", "qsub")):
             inner = read(content[0], way=self._way, depth=self._depth + 1)
-            merge(self._contents, inner, branch=self._branch(), at=self._piece.at(here.start))
+            merge(self._contents, inner, branch=self._frames.branch(), at=self._piece.at(here.start))
 
     def _here_piece(self, here: Here) -> tuple[Piece, bool]:
         return self._piece.cut(here.start, here.end), not here.literal
@@ -410,11 +276,11 @@ class _Reader:
                 span=self._piece.span(*found.span) if found.span else None,
                 way=way,
                 fallback=found.fallback,
-                branch=self._branch(),
+                branch=self._frames.branch(),
                 step=self._step,
                 group=self._piece.at(group - 1) + 1 if group else 0,
                 statement=self._piece.at(start),
-                only=self._only(),
+                only=self._frames.only(),
                 programs=programs,
             )
         )
