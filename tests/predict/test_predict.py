@@ -178,6 +178,35 @@ def test_what_was_not_read_is_unknown_and_says_why() -> None:
     assert known.groups[0].rings.path == "PIX"
 
 
+def test_what_the_driver_grants_is_inferred_where_nobody_asked_it() -> None:
+    joined = predict(matrix("\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n", "gpu.name=NVIDIA A40"))
+    assert [pair.transport for pair in joined.pairs] == ["P2P", "P2P"]
+    assert all("taken for granted" in " ".join(pair.inferred) for pair in joined.pairs)
+    known = predict(fixture("dgx-h100"))
+    assert all(pair.inferred == [] for pair in known.pairs)
+
+
+def test_geforce_boards_are_not_offered_rdma() -> None:
+    text = "\tGPU0\tGPU1\tmlx5_0\nGPU0\t X \tPHB\tPIX\nGPU1\tPHB\t X \tPHB\nmlx5_0\tPIX\tPHB\t X \n"
+    found = predict(matrix(text, "gpu.name=NVIDIA GeForce RTX 4090", "cpu.vendor=AMD"))
+    assert {(each.send, each.receive, each.why) for each in found.ports} == {
+        ("off", "off", "stock drivers do not offer it on GeForce boards")
+    }
+    spark = predict(matrix("\tGPU0\tmlx5_0\nGPU0\t X \tNODE\nmlx5_0\tNODE\t X \n", "gpu.name=NVIDIA GB10"))
+    assert {each.why for each in spark.ports} == {"GB10 does not offer it"}
+    quadro = predict(matrix(text, "gpu.name=NVIDIA RTX A6000", "cpu.vendor=AMD"))
+    assert "unknown" in {each.receive for each in quadro.ports}
+
+
+def test_with_efa_the_plugin_decides_about_rdma() -> None:
+    snapshot = fixture("dgx-h100")
+    nics = [msgspec.structs.replace(nic, driver="efa") if nic.rdma else nic for nic in snapshot.nics or []]
+    found = predict(msgspec.structs.replace(snapshot, nics=nics))
+    own = [each for each in found.ports if each.own]
+    assert {(each.send, each.receive) for each in own} == {("unknown", "unknown")}
+    assert all("plugin decides" in each.why for each in own)
+
+
 def test_cuda_visible_devices_makes_the_job() -> None:
     found = predict(fixture("8x4090"))
     assert found.gpus == ["GPU0", "GPU1", "GPU2", "GPU4"]

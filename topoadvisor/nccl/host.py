@@ -43,8 +43,8 @@ class Connection:
     reach: Reach
     faster_network: bool | None = False
     """NCCL thinks the network faster than the path between them; None = not known."""
-    inferred: str = ""
-    """Why what the driver grants is inferred, where that decides."""
+    inferred: tuple[str, ...] = ()
+    """What was taken for granted and decides: that the driver grants access, that NVLink is faster than a NIC."""
     read: bool = False
     """The receiver reads, where otherwise the sender writes."""
 
@@ -75,7 +75,7 @@ def look(system: System, given: Given, choices: Choices, version: str) -> Host:
                 faster = network.faster_than(number[a], number[b], gbps)
         found[a, b] = _connect(a, b, reach, given, choices, faster)
         if faster is False and reach.kind is NcclPath.NVL and reach.unknown and network.ports:
-            found[a, b] = replace(found[a, b], inferred=_NVLINK_IS_FASTER)
+            found[a, b] = replace(found[a, b], inferred=(*found[a, b].inferred, _NVLINK_IS_FASTER))
     groups = _groups(gpus, found)
     group_of = {gpu: place for place, group in enumerate(groups) for gpu in group}
     asks = not versions.at_least(version, _SHM_BETWEEN_GROUPS)
@@ -112,9 +112,8 @@ def _connect(a: Node, b: Node, reach: Reach, given: Given, choices: Choices, fas
         choice = TransportChoice(None, given.why_levels)
     elif choice.kind is None and reach.unknown is not None:
         choice = TransportChoice(None, reach.unknown)
-    asked = (
-        grant.reason if not near and any(reach.shortest is None or reach.shortest <= n for n in given.levels) else ""
-    )
+    matters = any(reach.shortest is None or reach.shortest <= level for level in given.levels)
+    asked = (grant.reason,) if grant.reason and matters and not (near and grant.given is False) else ()
     if faster:
         gbps = f"{reach.path.gbps:g} GB/s" if reach.path is not None else "it"
         why = f"NCCL reckons with {gbps} between them, and each reaches a NIC below a switch with more"

@@ -116,7 +116,7 @@ def _pair(a: str, b: str, connection: Connection, told: features.Told) -> Pair:
         gbps=round(reach.gbps, 4) if reach.gbps is not None else None,
         why=choice.why,
         unknown=reach.unknown,
-        inferred=list(dict.fromkeys([*reach.inferred, *([connection.inferred] if connection.inferred else [])])),
+        inferred=list(dict.fromkeys([*reach.inferred, *connection.inferred])),
     )
 
 

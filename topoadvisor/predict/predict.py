@@ -65,6 +65,9 @@ def predict(
 
 def _gdr(analysis: Analysis) -> tuple[bool | None, str]:
     """Whether there is a way for GPUDirect RDMA at all, and how that is known."""
+    efa = analysis.facts.node["rdma.efa"]
+    if isinstance(efa, Known) and efa.value:
+        return None, "with EFA the network plugin decides about GPUDirect RDMA"
     fact = analysis.facts.node["gdr.any_path"]
     if not isinstance(fact, Known):
         return None, f"whether there is a way for GPUDirect RDMA is not known: {fact.reason}"

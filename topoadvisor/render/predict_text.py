@@ -65,6 +65,9 @@ def _transports(pairs: Sequence[Pair], page: Page) -> None:
             page.paragraph(f"Inferred: {reason}.", first="      ", rest="      ", code="2")
     if len(groups) > _MOST_WAYS:
         page.lines.append(f"  and {len(groups) - _MOST_WAYS} more (--format json)")
+    if any(pair.transport == "P2P" for pair in pairs):
+        text = "Between processes; GPUs that one process drives use direct pointers instead."
+        page.paragraph(text, first="  ", rest="  ", code="2")
 
 
 def _bandwidths(pairs: Sequence[Pair]) -> str:

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topoadvisor.nccl.selection import Selection
+from topoadvisor.nccl.system import integer
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.numbers import natural
-from topoadvisor.snapshot import IbPort, Nic, Snapshot
+from topoadvisor.snapshot import Gpu, IbPort, Nic, Snapshot
+from topoadvisor.topology import bandwidth
 from topoadvisor.topology.nccl_tree import Document
 
 
@@ -36,6 +38,7 @@ def put(document: Document, snapshot: Snapshot, wanted: Wanted) -> None:
     """Add the ports to a document made from a snapshot, take those that are not wanted out of a dump, and say in
     `document.notes` what is missing.
     """
+    refused: dict[int | None, str | None] = {gpu.index: _refuses_gdr(gpu) for gpu in snapshot.gpus}
     for element in document.root.walk():
         if element.tag == "nic":
             element.children = [
@@ -43,6 +46,10 @@ def put(document: Document, snapshot: Snapshot, wanted: Wanted) -> None:
             ]
         if element.tag in ("gpu", "net") and "gdr" not in element.attributes:
             _say_gdr(element, wanted)
+            if element.tag == "gpu" and (why := refused.get(integer(element, "dev"))) is not None:
+                element.attributes["gdr"] = "0"
+                element.missing.pop("gdr", None)
+                element.inferred["gdr"] = why
     given = {nic.name: nic for nic in snapshot.nics or ()}
     number = 0
     for name, pci in sorted(document.nics.items(), key=lambda entry: natural(entry[0])):
@@ -55,6 +62,14 @@ def put(document: Document, snapshot: Snapshot, wanted: Wanted) -> None:
             pci.children.append(nic)
     if document.nics and wanted.rdma and len(document.nics) < len([nic for nic in given.values() if nic.rdma]):
         document.notes.append("Some RDMA devices are left out: where they hang is not known.")
+
+
+def _refuses_gdr(gpu: Gpu) -> str | None:
+    """Why a board has no GPUDirect RDMA, where its model is known not to."""
+    model = bandwidth.model_of(gpu)
+    if model is not None and model.geforce:
+        return "stock drivers do not offer it on GeForce boards"
+    return "GB10 does not offer it" if model is not None and model.family == "GB10" else None
 
 
 def _is_rdma(port: Element) -> bool:
