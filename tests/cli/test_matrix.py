@@ -42,6 +42,15 @@ def test_a_paste_comes_out_as_the_driver_prints_it(run: Run) -> None:
     assert out.startswith("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSYS\t0-31\nGPU1\tSYS\t X \t32-63\n\nLegend:\n")
 
 
+def test_damaged_cells_are_told_and_in_the_json(run: Run) -> None:
+    code, out, err = run("-", "--format", "json", stdin=PASTE.replace("GPU1  SYS", "GPU1  5YS"))
+    assert code == 0
+    document = json.loads(out)
+    assert document["matrix"] == {"GPU0": {"GPU1": "SYS"}, "GPU1": {}}
+    assert document["damaged"] == [{"row": "GPU1", "column": "GPU0", "text": "5YS", "line": 4, "text_column": 7}]
+    assert "1 damaged cell, the first in line 4, column 7, row GPU1" in err
+
+
 def test_json(run: Run) -> None:
     code, out, _ = run("-", "--format", "json", stdin=PASTE)
     assert code == 0

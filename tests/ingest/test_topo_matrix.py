@@ -230,6 +230,53 @@ def test_a_damaged_cell_is_reported_and_not_guessed(
     assert matrix.cells["GPU2"] == {"GPU0": "NV12", "GPU1": "NV12"}
 
 
+@pytest.mark.parametrize(
+    ("rows", "cells", "damaged"),
+    [
+        (("GPU1 NV1 X SYS", "GPU3 SYS SYS PIX X"), {"GPU0": "NV1", "GPU3": "SYS"}, ("GPU2", "", 3, 11)),
+        (("GPU1 NV1 X PHB", "GPU3 SYS SYS PIX X"), {"GPU0": "NV1", "GPU2": "PHB"}, ("GPU3", "", 3, 15)),
+        (("GPU1 X PHB SYS", "GPU3 SYS SYS PIX X"), {"GPU2": "PHB", "GPU3": "SYS"}, ("GPU0", "", 3, 5)),
+        (("GPU1 NV1 N PHB SYS", "GPU3 SYS SYS PIX X"), {"GPU0": "NV1", "GPU2": "PHB", "GPU3": "SYS"}, ("GPU1", "N", 3, 10)),
+    ],
+)  # fmt: skip
+def test_a_lost_cell_does_not_shift_its_neighbours(
+    rows: tuple[str, str], cells: dict[str, str], damaged: tuple[str, str, int, int]
+) -> None:
+    """Where columns are not aligned, the rows of the other devices say which cell is which."""
+    second, last = rows
+    text = f"      GPU0 GPU1 GPU2 GPU3\nGPU0 X NV1 NV2 SYS\n{second}\nGPU2 NV2 PHB X PIX\n{last}\n"
+    matrix = one(text)
+    column, word, line, place = damaged
+    assert matrix.cells["GPU1"] == cells
+    assert matrix.damaged == [DamagedCell(row="GPU1", column=column, text=word, line=line, text_column=place)]
+
+
+def test_where_a_lost_cell_could_be_either_none_is_preferred() -> None:
+    text = "      GPU0 GPU1 GPU2 GPU3\nGPU0 X NV1 NV2 SYS\nGPU1 NV1 X PHB SYS\nGPU2 NV2 PHB X PIX\nGPU3 SYS PIX X\n"
+    matrix = one(text)
+    assert matrix.cells["GPU3"] == {}
+    assert matrix.damaged == [DamagedCell(row="GPU3", column="GPU0", text="SYS PIX", line=5, text_column=6)]
+
+
+@pytest.mark.parametrize(
+    ("row", "cpu", "numa", "damaged"),
+    [
+        ("GPU0| X |NV4|O-15|0", None, "0", ("CPU Affinity", "O-15", 2, 14)),
+        ("GPU0| X |NV4|0-15|N/", "0-15", None, ("NUMA Affinity", "N/", 2, 19)),
+        ("GPU0| X |NV4|0-15|0  <- the left one, 3 fans", "0-15", "0", None),
+        ("GPU0| X |NV4|0\u201315|0", "0-15", "0", None),
+    ],
+)
+def test_a_damaged_affinity_is_reported_and_a_remark_is_none(
+    row: str, cpu: str | None, numa: str | None, damaged: tuple[str, str, int, int] | None
+) -> None:
+    matrix = one(tabs("|GPU0|GPU1|CPU Affinity|NUMA Affinity", row, "GPU1|NV4| X |16-31|1"))
+    assert matrix.cpu_affinity == {"GPU0": cpu, "GPU1": "16-31"}
+    assert matrix.numa_affinity == {"GPU0": numa, "GPU1": "1"}
+    found = [(cell.column, cell.text, cell.line, cell.text_column) for cell in matrix.damaged]
+    assert found == ([damaged] if damaged else [])
+
+
 def test_a_column_counts_the_terminal_codes_of_the_file() -> None:
     matrix = one("\t\x1b[4mGPU0\tGPU1\x1b[0m\nGPU0\t\x1b[1m X \x1b[0m\tN?\nGPU1\tNV1\t X \n")
     (cell,) = matrix.damaged

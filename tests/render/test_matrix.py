@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from topoadvisor.errors import NothingDetermined
@@ -102,11 +103,16 @@ def test_without_a_gpu_there_is_nothing_to_print(matrices: list[Matrix]) -> None
         assert error.value.hint
 
 
+def undamaged(matrix: Matrix) -> Matrix:
+    """Damaged cells come back as unknown."""
+    return msgspec.structs.replace(matrix, damaged=[])
+
+
 @pytest.mark.skipif(not TEXTS, reason="the corpus is not here")
 @pytest.mark.parametrize("path", TEXTS, ids=[path.stem[:40] for path in TEXTS])
 def test_reading_back_changes_nothing(path: Path) -> None:
     pasted = topo_matrix.parse(path.read_text(encoding="utf-8"), file=path.name)
     printed = render.text(pasted)
     read = topo_matrix.parse(printed, file="printed")
-    assert json.dumps(render.document(read)) == json.dumps(render.document(pasted))
+    assert json.dumps(render.document(read)) == json.dumps(render.document(list(map(undamaged, pasted))))
     assert render.text(read) == printed

@@ -12,13 +12,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Final
 
 from topoadvisor.ingest.cells import FittedRow
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.tables import AFFINITIES, Affinity, Header, is_affinity
+from topoadvisor.snapshot import DamagedCell
 
 _TAB = 8
 _WORDS = re.compile(r"\S+")
+_DAMAGED = re.compile(r"(?=[^A-Za-z]*[0-9?OolIN])[0-9A-Za-z?.,:;/~\-]{1,40}")
+"""What a list of CPUs or nodes, or `N/A`, may have become; a word of a remark hardly begins like that."""
+HEADINGS: Final[dict[Affinity, str]] = {
+    "cpu": "CPU Affinity",
+    "numa": "NUMA Affinity",
+    "gpu-numa": "GPU NUMA ID",
+}
 
 
 def kinds(header: Header | None, rows: Sequence[FittedRow]) -> tuple[Affinity, ...]:
@@ -31,12 +40,18 @@ def kinds(header: Header | None, rows: Sequence[FittedRow]) -> tuple[Affinity, .
 
 def read(
     rows: Sequence[FittedRow], kinds: tuple[Affinity, ...], header: Header | None
-) -> dict[str, dict[Affinity, str | None]]:
-    """The affinities of GPU rows by label, as printed; None = empty cell, or the row was cut before it."""
+) -> tuple[dict[str, dict[Affinity, str | None]], list[DamagedCell]]:
+    """The affinities of GPU rows by label, as printed (None = empty cell, or the row was cut before it), and cells in
+    which something else stands.
+    """
     if not kinds:
-        return {}
+        return {}, []
     values = {row.row.label: _values(row)[: len(kinds)] for row in rows}
     whole = [row for row in rows if len(values[row.row.label]) == len(kinds)]
+    if whole:
+        # Where some row is complete, a word in the place of what another one lacks is damage and no remark.
+        short = [row for row in rows if len(values[row.row.label]) < len(kinds)]
+        values |= {row.row.label: _values(row, damaged=True)[: len(kinds)] for row in short}
     headings = dict(header.affinities) if header else {}
     every = range(len(kinds))
     writer = _Writer(
@@ -46,7 +61,30 @@ def read(
         stops=all(_off_tab_stops(row, every, values[row.row.label], kinds, headings) == 0 for row in whole),
         seen=[start for row in whole[:1] for start in _after_cells(row, values[row.row.label])],
     )
-    return {row.row.label: _read_row(row, values[row.row.label], writer) for row in rows}
+    cells: dict[str, dict[Affinity, str | None]] = {}
+    damaged: list[DamagedCell] = []
+    for row in rows:
+        found = _read_row(row, values[row.row.label], writer)
+        cells[row.row.label] = {kind: None if _is_damaged(text) else text for kind, text in found.items()}
+        for kind, text in found.items():
+            if text is not None and _is_damaged(text):
+                damaged.append(_damage(row, kind, text, values[row.row.label]))
+    return cells, damaged
+
+
+def _is_damaged(text: str | None) -> bool:
+    return bool(text) and not is_affinity(text or "")
+
+
+def _damage(row: FittedRow, kind: Affinity, text: str, values: Sequence[tuple[str, int]]) -> DamagedCell:
+    if row.row.grid:
+        token = next(token for token in row.rest if token.text == text)
+        line, place = token.line, token.start
+    else:
+        line, place = _tail(row)[0], next(place for value, place in values if value == text)
+    return DamagedCell(
+        row=row.row.label, column=HEADINGS[kind], text=text, line=line.number, text_column=line.column(place)
+    )
 
 
 @dataclass(frozen=True)
@@ -81,8 +119,8 @@ def _tail(row: FittedRow) -> tuple[Line, int]:
     return (row.rest[0].line, 0) if wrapped else (row.last.line, row.last.start + len(row.last.text))
 
 
-def _values(row: FittedRow) -> list[tuple[str, int]]:
-    """The cells after the devices with their places, up to the first word that cannot be one."""
+def _values(row: FittedRow, *, damaged: bool = False) -> list[tuple[str, int]]:
+    """The cells after the devices with their places, up to the first word that cannot be one, or was with `damaged`."""
     if row.row.grid:
         return [(token.text, token.start) for token in row.rest if is_affinity(token.text)]
     line, start = _tail(row)
@@ -91,7 +129,7 @@ def _values(row: FittedRow) -> list[tuple[str, int]]:
         text = match[0].strip("|\"'`*")
         if values and values[-1][0].endswith(",") and is_affinity(text) and text != "N/A":
             values[-1] = (values[-1][0] + text, values[-1][1])
-        elif is_affinity(text):
+        elif is_affinity(text) or (damaged and _DAMAGED.fullmatch(text)):
             values.append((text, match.start()))
         elif text.strip(",;\\"):
             break

@@ -6,7 +6,7 @@ before it belongs before it. Cells that could belong to more than one column are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -37,6 +37,12 @@ class FittedRow:
     """Device cells that the row has."""
     own: int | None
     """Place of the row's own column."""
+    own_token: Token | None = None
+    """What stands in it."""
+
+    @property
+    def own_text(self) -> str | None:
+        return self.own_token.text.upper() if self.own_token is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +58,19 @@ def fit(table: Table) -> FittedTable:
     columns = _columns(table)
     named = _named(table.rows, columns)
     screen = _screen_columns(named, columns)
-    rows = [_fit_row(row, columns, screen) for row in named]
+    mirror = _mirror(named, columns)
+    clipped = len({min(len(row.tokens), len(columns)) for row in named}) == 1
+    rows = [
+        _fit_row(row, columns, screen, mirror.get(row.label, {}), may_end=clipped or row is named[-1]) for row in named
+    ]
+    if 2 * sum(row.own_text == "X" for row in rows) > len(rows):
+        rows = [_with_own_cell(row) for row in rows]
     places = [(row.found, row.own) for row in rows if row.own is not None]
     lower = all(found == own + 1 for found, own in places)
     upper = all(found == len(columns) - own for found, own in places)
     if len(places) > 1 and (lower or upper):
         rows = [_without_missing(row) for row in rows]
-    repeated = [_fit_row(row, columns, screen) for row in _named(table.again, columns)]
+    repeated = [_fit_row(row, columns, screen, {}, may_end=False) for row in _named(table.again, columns)]
     return FittedTable(columns, tuple(_agreed(row, repeated, columns) for row in rows), _repetitions(table, columns))
 
 
@@ -115,6 +127,26 @@ def _screen_columns(rows: Sequence[Row], columns: tuple[str | None, ...]) -> lis
     if not all(places and max(places) - min(places) <= _SLACK for places in seen):
         return None
     return [min(places) for places in seen]
+
+
+def _mirror(rows: Sequence[Row], columns: tuple[str | None, ...]) -> dict[str, dict[str, str]]:
+    """Device → what the complete rows of others say about it, by the other's name."""
+    seen: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if _fits_as_it_is(row.tokens, columns, _place(row, columns)):
+            for name, token in zip(columns, row.tokens, strict=False):
+                if name is not None and is_relation(token.text):
+                    seen.setdefault(name, {})[row.label] = token.text.upper()
+    return seen
+
+
+def _with_own_cell(row: FittedRow) -> FittedRow:
+    """In a table whose diagonal is X, another word there is damage."""
+    token = row.own_token
+    if token is None or row.own_text in ("X", "", UNKNOWN) or token.text in ELLIPSIS:
+        return row
+    own = _damage(row.row, row.row.label, token.text, token)
+    return replace(row, damaged=tuple(sorted((*row.damaged, own), key=lambda cell: (cell.line, cell.text_column))))
 
 
 def _place(row: Row, columns: tuple[str | None, ...]) -> int | None:
@@ -176,7 +208,17 @@ def _relations_end(tokens: Sequence[Token]) -> int:
     return next((index for index, token in enumerate(tokens) if not is_relation(token.text)), len(tokens))
 
 
-def _fit_row(row: Row, columns: tuple[str | None, ...], screen: list[int] | None) -> FittedRow:
+def _fit_row(
+    row: Row,
+    columns: tuple[str | None, ...],
+    screen: list[int] | None,
+    mirror: Mapping[str, str],
+    *,
+    may_end: bool,
+) -> FittedRow:
+    """Every cell to its column. `mirror` is what other rows say of this device; the row `may_end` before its last cell
+    when it is the last one of a text that was cut, or when all rows are as short.
+    """
     own = _place(row, columns)
     # Words between the label and the cells, such as the GPU's name that somebody added.
     added = next((index for index, token in enumerate(row.tokens) if is_relation(token.text)), 0)
@@ -189,15 +231,15 @@ def _fit_row(row: Row, columns: tuple[str | None, ...], screen: list[int] | None
     end = _cells_end(tokens, len(columns))
     region = tokens[:end]
     anchor = _anchor(region, own, len(columns))
-    cut = end == len(tokens) or not row.label.startswith("GPU")
+    cut = may_end and (end == len(tokens) or not row.label.startswith("GPU"))
     if own is None or anchor is None:
-        pairs = _fit_side(region, columns, screen, cut=cut and (own is None or len(region) <= own))
+        pairs = _fit_side(region, columns, screen, mirror, cut=cut and (own is None or len(region) <= own))
         return _fitted(row, pairs or [], end, columns, [] if pairs else [(columns, region)], own)
     if screen is not None:
         shift = region[anchor].line.display(region[anchor].start) - screen[own]
         screen = [start + (shift if abs(shift) > _SLACK else 0) for start in screen]
-    left = _fit_side(region[:anchor], columns[:own], screen and screen[:own]) if anchor else []
-    right = _fit_side(region[anchor + 1 :], columns[own + 1 :], screen and screen[own + 1 :], cut=cut)
+    left = _fit_side(region[:anchor], columns[:own], screen and screen[:own], mirror) if anchor else []
+    right = _fit_side(region[anchor + 1 :], columns[own + 1 :], screen and screen[own + 1 :], mirror, cut=cut)
     lost = []
     if left is None:
         lost.append((columns[:own], region[:anchor]))
@@ -244,11 +286,16 @@ def _anchor(region: tuple[Token, ...], own: int | None, count: int) -> int | Non
 
 
 def _fit_side(
-    tokens: tuple[Token, ...], columns: tuple[str | None, ...], screen: list[int] | None, *, cut: bool = False
+    tokens: tuple[Token, ...],
+    columns: tuple[str | None, ...],
+    screen: list[int] | None,
+    mirror: Mapping[str, str],
+    *,
+    cut: bool = False,
 ) -> _Fit | None:
     """Tokens to columns on one side of the X, or None when more than one way is possible.
 
-    With `cut` the line may have ended early, so that the tokens are the first of the columns.
+    With `cut` the line may have ended early, so that the tokens are the first of the columns, if `mirror` agrees.
     """
     elided = [index for index, token in enumerate(tokens) if token.text in ELLIPSIS]
     if elided and len(tokens) != len(columns):
@@ -263,9 +310,41 @@ def _fit_side(
     if len(tokens) > len(columns):
         return _around_damage(tokens, columns)
     aligned = _aligned(tokens, columns, screen) if screen else None
-    if aligned and (not cut or aligned[0][0] == columns[0]):
+    if aligned and (not cut or aligned[0][0] == columns[0]) and _agrees(aligned, mirror):
         return aligned
-    return list(zip(columns, tokens, strict=False)) if cut else None
+    first: _Fit = list(zip(columns, tokens, strict=False))
+    if cut and _agrees(first[:-1], mirror):
+        # The last cell itself may be cut: `NV1` of `NV18`.
+        return first
+    return _mirrored(tokens, columns, mirror)
+
+
+def _agrees(fit: _Fit, mirror: Mapping[str, str]) -> bool:
+    """No relation speaks against what other rows say."""
+    texts = ((name, token.text.upper()) for name, token in fit)
+    return all(not is_relation(text) or mirror.get(name or "", text) == text for name, text in texts)
+
+
+def _mirrored(tokens: tuple[Token, ...], columns: tuple[str | None, ...], mirror: Mapping[str, str]) -> _Fit | None:
+    """Tokens to the columns whose own rows say the same of this device, when there is one way to do so."""
+    if any(name is None or name not in mirror for name in columns):
+        return None
+    fit: _Fit = []
+    for way in (1, -1):
+        # The leftmost and the rightmost way are one way when there is only one.
+        names = list(columns)[::way]
+        found: _Fit = []
+        for token in tokens[::way]:
+            while names and mirror[names[0] or ""] != token.text.upper():
+                names.pop(0)
+            if not names:
+                return None
+            found.append((names.pop(0), token))
+        if way == 1:
+            fit = found
+        elif [name for name, _ in found[::-1]] != [name for name, _ in fit]:
+            return None
+    return fit
 
 
 def _around_damage(tokens: tuple[Token, ...], columns: tuple[str | None, ...]) -> _Fit | None:
@@ -333,6 +412,7 @@ def _fitted(
         rest=row.tokens[end:],
         found=len(region),
         own=own,
+        own_token=next((token for name, token in pairs if name == row.label), None),
     )
 
 

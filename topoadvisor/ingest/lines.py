@@ -20,8 +20,13 @@ _TERMINAL = r"""
   | \[[0-9]{0,3}(?:;[0-9]{1,3})*[mK]                         # the same when only the ESC was lost
   | [\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2060\ufeff]
 """
-_SUSPECT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\\^\[&\u241b\xa0\u2000-\u200f\u202f\u2060\u3000\ufeff]")
-_NOISE = re.compile(rf"(?P<space>&nbsp;|[\xa0\u2000-\u200a\u202f\u3000])|(?P<tab>\\t)|{_TERMINAL}", re.X | re.I)
+_SUSPECT = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f\\^\[&\u241b\xa0\u2000-\u200f\u2010-\u2015\u202f\u2060\u2212\u3000\ufeff]"
+)
+_NOISE = re.compile(
+    rf"(?P<space>&nbsp;|[\xa0\u2000-\u200a\u202f\u3000])|(?P<tab>\\t)|(?P<dash>[\u2010-\u2015\u2212])|{_TERMINAL}",
+    re.X | re.I,
+)
 _HEADER_START = re.compile(r"(?<!\w)GPU0\s(?!\s*X\s)")
 _FIRST_ROW = re.compile(r"(?<!\w)GPU0\s{1,8}X\s")
 _ROW_START = re.compile(
@@ -106,7 +111,7 @@ def cleaned(position: int, number: int, raw: str, offset: int = 0) -> Line:
     length, last = 0, 0
     for match in _NOISE.finditer(raw):
         kept = raw[last : match.start()]
-        kept += " " if match["space"] else "\t" if match["tab"] else ""
+        kept += " " if match["space"] else "\t" if match["tab"] else "-" if match["dash"] else ""
         pieces.append(kept)
         length += len(kept)
         last = match.end()

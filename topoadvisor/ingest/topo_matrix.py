@@ -145,7 +145,7 @@ def _matrix(table: tables.Table, found: cells.FittedTable) -> Matrix:
     others = [name for name in names if name.startswith("NVMe")]
     gpu_rows = [row for row in found.rows if row.row.label in gpus]
     kinds = affinity.kinds(table.header, gpu_rows)
-    read = affinity.read(gpu_rows, kinds, table.header)
+    read, damaged = affinity.read(gpu_rows, kinds, table.header)
 
     def column(kind: tables.Affinity) -> dict[str, str | None]:
         return {label: values[kind] for label, values in read.items()} if kind in kinds else {}
@@ -158,7 +158,7 @@ def _matrix(table: tables.Table, found: cells.FittedTable) -> Matrix:
         cpu_affinity=column("cpu"),
         numa_affinity=column("numa"),
         gpu_numa_id=column("gpu-numa"),
-        damaged=[cell for row in found.rows for cell in row.damaged],
+        damaged=[*(cell for row in found.rows for cell in row.damaged), *damaged],
         first_line=table.first.number,
     )
 

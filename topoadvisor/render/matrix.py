@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from topoadvisor.errors import NothingDetermined
+from topoadvisor.ingest.affinity import HEADINGS
 from topoadvisor.ingest.tables import UNKNOWN
 from topoadvisor.snapshot import Matrix
 
@@ -38,7 +41,8 @@ def text(matrices: Sequence[Matrix]) -> str:
 def document(matrices: Sequence[Matrix]) -> dict[str, Any]:
     """`{gpus, nics, matrix, cpu_affinity, numa_affinity, gpu_numa_id, nic_legend}` of the first matrix.
 
-    With several matrices `captures` holds all of them. `others` is there only when devices of other classes are.
+    With several matrices `captures` holds all of them. `others` is there only when devices of other classes are, and
+    `damaged` (`{row, column, text, line, text_column}` each) only when cells are; those are not in `matrix`.
     Raises NothingDetermined when there is no GPU.
     """
     _require_gpu(matrices)
@@ -56,6 +60,7 @@ def _require_gpu(matrices: Sequence[Matrix]) -> None:
 
 def _object(matrix: Matrix) -> dict[str, Any]:
     others = {"others": matrix.others} if matrix.others else {}
+    damaged = {"damaged": msgspec.to_builtins(matrix.damaged)} if matrix.damaged else {}
     return {
         "gpus": matrix.gpus,
         "nics": matrix.nics,
@@ -65,6 +70,7 @@ def _object(matrix: Matrix) -> dict[str, Any]:
         "numa_affinity": matrix.numa_affinity,
         "gpu_numa_id": matrix.gpu_numa_id,
         "nic_legend": matrix.nic_legend,
+        **damaged,
     }
 
 
@@ -73,9 +79,9 @@ def _one(matrix: Matrix) -> str:
     affinities = [
         (heading, values)
         for heading, values in (
-            ("CPU Affinity", matrix.cpu_affinity),
-            ("NUMA Affinity", matrix.numa_affinity),
-            ("GPU NUMA ID", matrix.gpu_numa_id),
+            (HEADINGS["cpu"], matrix.cpu_affinity),
+            (HEADINGS["numa"], matrix.numa_affinity),
+            (HEADINGS["gpu-numa"], matrix.gpu_numa_id),
         )
         if values
     ]
@@ -99,7 +105,7 @@ def _affinity_fields(label: str, matrix: Matrix, affinities: Sequence[tuple[str,
     fields: list[str] = []
     for heading, values in affinities:
         value = values.get(label) or ""
-        if heading == "GPU NUMA ID" or (heading == "NUMA Affinity" and value == "N/A"):
+        if heading == HEADINGS["gpu-numa"] or (heading == HEADINGS["numa"] and value == "N/A"):
             fields.append("")
         fields.append(value)
     return fields
