@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import textwrap
 from collections.abc import Callable
 
 import msgspec
@@ -112,6 +114,57 @@ def without_leading_tab(table: str) -> str:
 
 P2P = "\n$ nvidia-smi topo -p2p r\n \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tCNS\tX\t\n\nLegend:\n\n  X    = Self\n"
 
+
+def numbered(form: str) -> Style:
+    return lambda text: "\n".join(form.format(number) + line for number, line in enumerate(text.split("\n"), 1))
+
+
+def broken(width: int, *, at_spaces: bool = False) -> Style:
+    """As a terminal of this width shows it, or a mail program that breaks lines at spaces."""
+
+    def style(text: str) -> str:
+        lines: list[str] = []
+        for line in text.expandtabs(8).split("\n"):
+            if at_spaces:
+                lines += textwrap.wrap(line, width, break_long_words=False, replace_whitespace=False) or [""]
+            else:
+                lines += [line[start : start + width] for start in range(0, len(line), width)] or [""]
+        return "\n".join(lines)
+
+    return style
+
+
+def rows(table: str) -> list[list[str]]:
+    """All cells, those of one row as many as those of every other."""
+    found = [[cell.strip() for cell in re.sub(r"\t\t(?=N/A|\d)", "\t", line).split("\t")] for line in table.split("\n")]
+    width = max(map(len, found))
+    return [[*row, *[""] * (width - len(row))] for row in found]
+
+
+def html_table(table: str) -> str:
+    lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows(table)]
+    return "<table>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table>"
+
+
+def boxed(table: str) -> str:
+    cells = rows(table)
+    widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
+    bar = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    lines = [
+        "|" + "|".join(f" {cell:<{width}} " for cell, width in zip(row, widths, strict=True)) + "|" for row in cells
+    ]
+    return "\n".join([bar, *(f"{line}\n{bar}" for line in lines)])
+
+
+def bare_markdown(table: str) -> str:
+    heading, *others = [" | ".join(row) for row in rows(table)]
+    return "\n".join([heading, re.sub(r"[^|]+", ":-:", heading), *others])
+
+
+def coloured(table: str) -> str:
+    return re.sub(r"\b(NV\d+|PIX|PXB|SYS|NODE|PHB)\b", "\x1b[38;2;118;185;0m\\1\x1b[39m", table)
+
+
 ANY_MATRIX: dict[str, Style] = {
     "as printed": str,
     "tabs expanded": lambda text: text.expandtabs(8),
@@ -140,6 +193,33 @@ ANY_MATRIX: dict[str, Style] = {
     "no tab in front": table_only(without_leading_tab),
     "glued header": table_only(glued_header),
     "no legends": lambda text: text,
+    "line numbers": numbered("{:>6}\t"),
+    "line numbers of grep": numbered("topo.txt:{}:"),
+    "line numbers and a bar": numbered("{:>4} | "),
+    "quotation of a quotation": each_line(lambda line: ">> " + line),
+    "timestamp": each_line(lambda line: "2031-05-06T07:08:09.123456789Z " + line),
+    "journal": each_line(lambda line: "Jan 02 03:04:05 node7 bash[1234]: " + line),
+    "pod": each_line(lambda line: "[pod/trainer-0/main] " + line),
+    "rank and colour": each_line(lambda line: "\x1b[36m(Worker pid=1234, ip=10.0.0.1)\x1b[0m " + line),
+    "mpirun": each_line(lambda line: "[1,0]<stdout>:" + line),
+    "pre and code": lambda text: f"<pre><code>{text}</code></pre>\n",
+    "br": each_line(lambda line: line + "<br>"),
+    "entities": lambda text: text.replace("\t", "&#9;"),
+    "entities of spaces": lambda text: text.expandtabs(8).replace("  ", "&#160; "),
+    "cat -A": lambda text: "\n".join(line.replace("\t", "^I") + "$" for line in text.split("\n")),
+    "line ends of Windows through cat -v": each_line(lambda line: line + "^M"),
+    "lines of JSON": lambda text: json.dumps({"stdout_lines": text.split("\n")}, indent=2),
+    "JSON": lambda text: json.dumps({"stdout_lines": text.split("\n")}),
+    "list of strings": lambda text: repr(text.split("\n")),
+    "tput": underlined("\x1b[4m", "\x1b(B\x1b[m"),
+    "an arrow for the escape": underlined("\u2190[4m", "\u2190[0m"),
+    "a question mark for the escape": underlined("?[4m", "?[0m"),
+    "colours": table_only(coloured),
+    "typographic quotes": each_line(lambda line: f"\u201c{line}\u201d"),
+    "typographic dashes": lambda text: re.sub(r"(\d)-(\d)", "\\1\u2013\\2", text),
+    "between bars": each_line(lambda line: f"\u2502 {line.expandtabs(8):<300}\u2502"),
+    "form feeds": lambda text: text.replace("\n", "\n\x0c"),
+    "empty lines between": lambda text: text.replace("\n", "\n\n"),
 }
 FULL_MATRIX: dict[str, Style] = {
     "one space": table_only(lambda table: re.sub(r"[ \t]+", " ", table)),
@@ -149,6 +229,14 @@ FULL_MATRIX: dict[str, Style] = {
     "realigned to the right": table_only(realigned(3, right=True)),
     "markdown": table_only(markdown),
     "non-breaking spaces": lambda text: text.expandtabs(8).replace("  ", "\xa0 "),
+    "HTML table": table_only(html_table),
+    "box": table_only(boxed),
+    "markdown without outer bars": table_only(bare_markdown),
+    **{f"terminal of {width} columns": broken(width) for width in (80, 100, 132)},
+    "mail of 80 columns": broken(80, at_spaces=True),
+    "small x": table_only(lambda table: table.replace("\t X ", "\t x ")),
+    "colons behind labels": table_only(lambda table: re.sub(r"^(\w+\d)\t", r"\1:\t", table, flags=re.M)),
+    "remarks behind rows": table_only(lambda table: re.sub(r"^(GPU\d+\t.*)$", r"\1   # 80GB", table, flags=re.M)),
 }
 
 
@@ -158,7 +246,7 @@ def read_back(text: str) -> Matrix:
     return msgspec.structs.replace(matrix, first_line=None)
 
 
-ONE_TEXT = ("CR", "string literal")
+ONE_TEXT = ("CR", "string literal", "JSON", "list of strings", "lines of JSON")
 """Styles of a text as a whole, which another style behind them would break."""
 
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

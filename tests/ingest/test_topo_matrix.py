@@ -236,9 +236,13 @@ def test_a_damaged_cell_is_reported_and_not_guessed(
         (("GPU1 NV1 X SYS", "GPU3 SYS SYS PIX X"), {"GPU0": "NV1", "GPU3": "SYS"}, ("GPU2", "", 3, 11)),
         (("GPU1 NV1 X PHB", "GPU3 SYS SYS PIX X"), {"GPU0": "NV1", "GPU2": "PHB"}, ("GPU3", "", 3, 15)),
         (("GPU1 X PHB SYS", "GPU3 SYS SYS PIX X"), {"GPU2": "PHB", "GPU3": "SYS"}, ("GPU0", "", 3, 5)),
-        (("GPU1 NV1 N PHB SYS", "GPU3 SYS SYS PIX X"), {"GPU0": "NV1", "GPU2": "PHB", "GPU3": "SYS"}, ("GPU1", "N", 3, 10)),
+        (
+            ("GPU1 NV1 N PHB SYS", "GPU3 SYS SYS PIX X"),
+            {"GPU0": "NV1", "GPU2": "PHB", "GPU3": "SYS"},
+            ("GPU1", "N", 3, 10),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_lost_cell_does_not_shift_its_neighbours(
     rows: tuple[str, str], cells: dict[str, str], damaged: tuple[str, str, int, int]
 ) -> None:

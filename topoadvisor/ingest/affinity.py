@@ -16,13 +16,14 @@ from typing import Final
 
 from topoadvisor.ingest.cells import FittedRow
 from topoadvisor.ingest.lines import Line
-from topoadvisor.ingest.tables import AFFINITIES, Affinity, Header, is_affinity
+from topoadvisor.ingest.tables import AFFINITIES, Affinity, Header, Token, is_affinity
 from topoadvisor.snapshot import DamagedCell
 
 _TAB = 8
 _WORDS = re.compile(r"\S+")
 _DAMAGED = re.compile(r"(?=[^A-Za-z]*[0-9?OolIN])[0-9A-Za-z?.,:;/~\-]{1,40}")
 """What a list of CPUs or nodes, or `N/A`, may have become; a word of a remark hardly begins like that."""
+_QUOTED_END = re.compile(r"[\"'”’],?\]?$")
 HEADINGS: Final[dict[Affinity, str]] = {
     "cpu": "CPU Affinity",
     "numa": "NUMA Affinity",
@@ -123,10 +124,12 @@ def _values(row: FittedRow, *, damaged: bool = False) -> list[tuple[str, int]]:
     """The cells after the devices with their places, up to the first word that cannot be one, or was with `damaged`."""
     if row.row.grid:
         return [(token.text, token.start) for token in row.rest if is_affinity(token.text)]
+    if row.rest and not all(_stands(token, row.rest[0].line) for token in row.rest):
+        return [(token.text, token.start) for token in row.rest]
     line, start = _tail(row)
     values: list[tuple[str, int]] = []
     for match in _WORDS.finditer(line.text, start):
-        text = match[0].strip("|\"'`*")
+        text = _bare(match[0])
         if values and values[-1][0].endswith(",") and is_affinity(text) and text != "N/A":
             values[-1] = (values[-1][0] + text, values[-1][1])
         elif is_affinity(text) or (damaged and _DAMAGED.fullmatch(text)):
@@ -134,6 +137,16 @@ def _values(row: FittedRow, *, damaged: bool = False) -> list[tuple[str, int]]:
         elif text.strip(",;\\"):
             break
     return [(text.rstrip(","), place) for text, place in values]
+
+
+def _stands(token: Token, line: Line) -> bool:
+    """A word of this line, and not one of the next or pieced together of both, where the row was broken."""
+    return token.line is line and line.text.startswith(token.text, token.start)
+
+
+def _bare(text: str) -> str:
+    """A cell without what a list of strings, a quotation or a drawn box puts around it."""
+    return _QUOTED_END.sub("", text.strip()).strip(" |│┃\"'`*“”‘’")
 
 
 def _places(row: FittedRow, values: list[tuple[str, int]], writer: _Writer) -> Sequence[int]:
@@ -198,7 +211,7 @@ def _fields(row: FittedRow) -> list[str] | None:
     tail = line.text[start:].lstrip(" ")
     if "\t" not in tail:
         return None
-    fields = [field.strip(" |\"'`") for field in tail.removeprefix("\t").split("\t")]
+    fields = [_bare(field) for field in tail.removeprefix("\t").split("\t")]
     while fields and not fields[-1]:
         fields.pop()
     return fields

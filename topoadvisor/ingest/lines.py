@@ -15,19 +15,29 @@ MAX_LITERAL = 2000
 
 _TERMINAL = r"""
     \x1b\[[0-?]*[ -/]*[@-~]                            # colour, underline, cursor
+  | \x1b[()][0-9A-Za-z]                                # character set, as tput prints it
   | \x1b\][^\x07\x1b]*(?:\x07|\x1b\\)                  # window title, hyperlink
-  | (?:\^\[|\\x1b|\\e|\\033|\\u001b|\u241b)\[[0-9;]*m   # the same after a trip through cat -v, JSON or C
+  | (?:\^\[|\\x1b|\\e|\\033|\\u001b|[\u241b\u2190?])\[[0-9;]*m   # the same after a trip through cat -v, JSON or C
   | \[[0-9]{0,3}(?:;[0-9]{1,3})*[mK]                         # the same when only the ESC was lost
+  | \^M(?=\$?$)                                        # a line end of Windows, as cat -v shows it
   | [\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2060\ufeff]
 """
-_SUSPECT = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f\\^\[&\u241b\xa0\u2000-\u200f\u2010-\u2015\u202f\u2060\u2212\u3000\ufeff]"
-)
+_TAGS = r"t[drh]|table|thead|tbody|pre|code|samp|kbd|tt|br|p|div|span|font|b|i|u|em|strong"
+_SUSPECT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\\^\[&<?\u2190\u241b\xa0\u2000-\u2015\u202f\u2060\u2212\u3000\ufeff]")
 _NOISE = re.compile(
-    rf"(?P<space>&nbsp;|[\xa0\u2000-\u200a\u202f\u3000])|(?P<tab>\\t)|(?P<dash>[\u2010-\u2015\u2212])|{_TERMINAL}",
+    rf"""
+    (?P<space>&nbsp;|&\#(?:160|xa0);|[\xa0\u2000-\u200a\u202f\u3000])
+  | (?P<tab>\\t|\^I|&\#x?0?9;|&tab;)
+  | (?P<dash>[\u2010-\u2015\u2212])
+  | (?P<bar><t[dh](?:\s[^<>]{{0,200}})?>|</tr>)
+  | </?(?:{_TAGS})(?:\s[^<>]{{0,200}})?/?>
+  | {_TERMINAL}""",
     re.X | re.I,
 )
+_INSTEAD = {"space": " ", "tab": "\t", "dash": "-", "bar": "|"}
 _HEADER_START = re.compile(r"(?<!\w)GPU0\s(?!\s*X\s)")
+_NEXT_LITERAL = re.compile(r"(?<=['\"]), ?(?=['\"])")
+"""Between two lines of a list of strings."""
 _FIRST_ROW = re.compile(r"(?<!\w)GPU0\s{1,8}X\s")
 _ROW_START = re.compile(
     r"(?<!\w)(?:(?:GPU|NIC)[0-9]{1,3}|mlx[0-9]+_\w{1,20})\s{1,8}(?=(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)"
@@ -94,6 +104,8 @@ def _parts(raw: str) -> list[tuple[int, str]]:
     if 0 < raw.count("\\n") <= MAX_LITERAL:
         starts = [0, *(match.end() for match in re.finditer(r"\\n", raw))]
         ends = [start - 2 for start in starts[1:]]
+    elif len(starts := [0, *(match.end() for match in islice(_NEXT_LITERAL.finditer(raw), MAX_LITERAL))]) > 2:
+        ends = starts[1:]
     elif _is_folded(raw):
         starts = [0, *(match.start() for match in islice(_ROW_START.finditer(raw), MAX_LITERAL))]
         ends = starts[1:]
@@ -106,12 +118,15 @@ def cleaned(position: int, number: int, raw: str, offset: int = 0) -> Line:
     """One line without terminal codes; `offset` is where it begins in its line of the file."""
     if offset == 0 and not _SUSPECT.search(raw):
         return Line(position, number, raw)
+    if "^I" in raw:
+        # `cat -A` shows tabs so, and a `$` where a line ends.
+        raw = raw.rstrip().removesuffix("$")
     pieces: list[str] = []
     shifts = [(0, offset)]
     length, last = 0, 0
     for match in _NOISE.finditer(raw):
         kept = raw[last : match.start()]
-        kept += " " if match["space"] else "\t" if match["tab"] else "-" if match["dash"] else ""
+        kept += _INSTEAD.get(match.lastgroup or "", "")
         pieces.append(kept)
         length += len(kept)
         last = match.end()

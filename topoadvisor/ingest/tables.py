@@ -41,6 +41,7 @@ _GLUED_LABEL = re.compile(rf"({_DEVICE}|mlx[0-9]+_[0-9])((?:{_WORD})+)$")
 _WORDS = re.compile(r"\S+")
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.\-]*[0-9]\w*")
 _PROBE = re.compile(rf"{_DEVICE}|\b(?:{_WORD})\b|Affinity")
+_LIST = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
 _AFFINITY_CELL = re.compile(r"N/A|[0-9][0-9,\-]*")
 _HEADER = re.compile(
     rf"""(?P<cpu>CPU\s*Affinity | CPU\s*Aff\w*\.?(?!\w) | CPU(?![\w/]))
@@ -80,6 +81,8 @@ class Header:
     line: Line
     last_position: int
     """Where it ends; it may be wrapped."""
+    text: str
+    """All of it on one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,8 @@ class _Finder:
                 return True
             if self._take_header(line):
                 return True
+        elif self._header and line.position == self._header.last_position + 1 and self._take_header(line):
+            return True
         if self._take_wrapped(line):
             return True
         if "Legend" in line.text:
@@ -229,9 +234,7 @@ class _Finder:
         header = _header(line)
         before = self._header
         if before and line.position == before.last_position + 1 and (header is None or _continues(before, header)):
-            joined = _header(Line(before.line.position, before.line.number, f"{before.line.text} {line.text.strip()}"))
-            if joined and (header or len(joined.affinities) > len(before.affinities)):
-                header = Header(joined.columns, joined.starts, joined.affinities, before.line, line.position)
+            header = _joined(before, line) or header
         if header is None:
             return False
         _refuse_if_wide(len(header.columns), line, self._file)
@@ -239,20 +242,75 @@ class _Finder:
         return True
 
     def _take_wrapped(self, line: Line) -> bool:
-        """The rest of a row that was broken at a space: only cells, and the row above lacks some."""
+        """The rest of a row that was broken off: only cells, and the row above lacks some."""
         if not self._growing or self._growing.header is None or line.position != self._last_row + 1:
             return False
         header, row = self._growing.header, self._growing.rows[-1]
         affinities = len(header.affinities) if row.label.startswith("GPU") else 0
         missing = len(header.columns) + affinities - len(row.tokens)
         tokens = _tokens(line)
-        if row.grid or not 0 < len(tokens) <= missing:
+        if row.grid or not tokens or _is_line_number(tokens[0], row):
             return False
-        if not all(is_relation(token.text) or is_affinity(token.text) for token in tokens):
+        cells = (*row.tokens, *tokens)
+        whole = _pieced(row.tokens[-1], tokens[0]) if len(tokens) == missing + 1 else None
+        if whole is not None:
+            # Broken in the middle of a cell, as a narrow terminal does.
+            cells = (*row.tokens[:-1], Token(whole, row.tokens[-1].start, row.tokens[-1].line), *tokens[1:])
+        elif not 0 < len(tokens) <= missing:
             return False
-        self._growing.rows[-1] = Row(row.label, row.label_start, (*row.tokens, *tokens), grid=False)
+        if not all(_is_cell(token.text) for token in cells[len(row.tokens) :]):
+            return False
+        self._growing.rows[-1] = Row(row.label, row.label_start, cells, grid=False)
         self._last_row = line.position
         return True
+
+
+def _is_cell(text: str) -> bool:
+    return is_relation(text) or is_affinity(text)
+
+
+def _pieced(end: Token, start: Token) -> str | None:
+    """The cell that two lines hold the halves of; None when they are two."""
+    above, below = end.line.text, start.line.text
+    if above[-1:].isspace() or below[:1].isspace():
+        return None
+    whole = f"{end.text}{',' if above.endswith(',') or below.startswith(',') else ''}{start.text}"
+    if whole[0].isdecimal() and not _LIST.fullmatch(whole):
+        return None
+    runs = [[int(number) for number in run.split("-")] for run in re.findall(r"[0-9]+-[0-9]+", whole)]
+    return whole if _is_cell(whole) and all(first <= last for first, last in runs) else None
+
+
+def _is_line_number(token: Token, above: Row) -> bool:
+    """An empty line behind the table, with the number that an editor puts in front of every line."""
+    before = re.search(r"([0-9]{1,6})\W*$", above.line.text[: above.label_start])
+    return before is not None and token.text.isdecimal() and int(token.text) == int(before[1]) + 1
+
+
+def _joined(before: Header, line: Line) -> Header | None:
+    """A header and the line that it goes on in, broken at a space or inside a name; None when it does not go on."""
+    best: Header | None = None
+    for between in (" ", ""):
+        text = f"{before.text.rstrip()}{between}{line.text.strip()}"
+        joined = _header(Line(before.line.position, before.line.number, text))
+        if joined is None or len(joined.columns) != len(set(joined.columns)) or not _is_heading(line.text, between):
+            continue
+        if best is None or _width(joined) > _width(best):
+            best = joined
+    if best is None or _width(best) <= _width(before):
+        return None
+    return Header(best.columns, best.starts, best.affinities, before.line, line.position, best.text)
+
+
+def _width(header: Header) -> int:
+    return len(header.columns) + len(header.affinities)
+
+
+def _is_heading(text: str, between: str) -> bool:
+    """A line of nothing but names of devices and headings of affinities, whose first may be the end of one."""
+    words = text.split()[0 if between else 1 :]
+    headings = ("CPU", "NUMA", "GPU", "Affinity", "ID", "Node")
+    return all(is_device(word) or any(heading.startswith(word) for heading in headings) for word in words)
 
 
 def _refuse_if_wide(count: int, line: Line, file: str) -> None:
@@ -283,8 +341,9 @@ def _has_diagonal(table: Table) -> bool:
 def _tokens(line: Line, start: int = 0) -> tuple[Token, ...]:
     tokens = []
     for match in _WORDS.finditer(line.text, start):
-        text = match[0].strip("\"'`*,;|")
+        text = match[0].strip("\"'`*,;|│┃“”‘’")
         offset = match.start() + (match[0].find(text) if text else 0)
+        text = "X" if text == "x" else text
         if _GLUED.fullmatch(text) and not is_relation(text):
             tokens += [Token(part[0], offset + part.start(), line) for part in _RELATION.finditer(text)]
         elif text:
@@ -297,7 +356,8 @@ def _fields(line: Line) -> tuple[Token, ...]:
     tokens, start = [], 0
     for part in re.split(r"[|│┃]", line.text):
         text = part.strip().strip("*`").strip()
-        tokens.append(Token(text, start + (part.find(text) if text else 0), line))
+        at = start + (part.find(text) if text else 0)
+        tokens.append(Token("X" if text == "x" else text, at, line))
         start += len(part) + 1
     return tuple(tokens if tokens[-1].text else tokens[:-1])
 
@@ -355,7 +415,7 @@ def _header(line: Line) -> Header | None:
     first = _FIRST.search(line.text)
     matches = _HEADER.finditer(line.text, first.start() if first else len(line.text))
     for match in islice(matches, 16 * MAX_DEVICES):
-        kind, text = match.lastgroup, match[0].strip("*`\"',")
+        kind, text = match.lastgroup, match[0].strip("*`\"',│┃“”‘’")
         glued = not line.text[match.start() - 1 : match.start()].isspace()
         if kind == "device":
             columns.append(text)
@@ -380,7 +440,7 @@ def _header(line: Line) -> Header | None:
     alone = first is not None and not line.text[first.end() :].strip()
     if first is None or not (len(columns) > 1 or affinities or alone):
         return None
-    return Header(tuple(columns), tuple(starts), tuple(affinities), line, line.position)
+    return Header(tuple(columns), tuple(starts), tuple(affinities), line, line.position, line.text)
 
 
 def _continues(before: Header, header: Header) -> bool:

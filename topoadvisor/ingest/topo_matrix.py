@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import msgspec
 
@@ -27,6 +28,11 @@ MAX_END = 100
 HINT = "Paste the output of `nvidia-smi topo -m`, with its header line."
 
 _LINK = re.compile(r"NV[0-9]{1,4}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
+_WRITER = re.compile(
+    r"\s{0,8}\[?((?!GPU|NIC|NVMe|mlx)[A-Za-z0-9][\w.\-]{0,60})(?:\]|:)[: ]\s*(?=(?:GPU|NIC|mlx)[0-9]*)"
+)
+"""What stands in front of every line that one process of a job wrote."""
+_MOST_WRITERS = 4096
 _OPTION = re.compile(r"topo (-mp?)\b")
 _LEGEND = re.compile(r"(?<!\w)((?:NIC|NVMe)[0-9]{1,4})\s{0,8}(?::|=|->|→)\s{0,8}([A-Za-z][\w.\-]*)")
 _LEGEND_LINE = re.compile(rf"^[^A-Za-z]{{0,12}}{_LEGEND.pattern}|{_LEGEND.pattern}[\s\"',;|]*$")
@@ -76,6 +82,7 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
     `end` is how the text ends, to tell a table that was cut there. Raises InputError for a table wider than any
     machine's, and for a text that is full of parts of tables.
     """
+    lines = _by_writer(lines)
     captures: list[_Capture] = []
     p2p: list[nvidia_smi_text.P2pTable] = []
     foreign: tables.Table | None = None
@@ -100,6 +107,18 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
             captures.append(_Capture(matrix, table.first, table.last, found.notes))
     problem = None if captures else _nothing(lines, foreign, p2p, file)
     return Reading(_with_legends(captures, lines), p2p, problem)
+
+
+def _by_writer(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines of each node or rank together, where a launcher wrote those of several (`node1: …`) into each other."""
+    writers = [match[1] if (match := _WRITER.match(line.text)) else None for line in lines]
+    named = [writer for writer in writers if writer is not None]
+    turns = sum(before != after for before, after in pairwise(named))
+    order = {writer: place for place, writer in enumerate(dict.fromkeys(named))}
+    if turns < len(order) or len(order) > _MOST_WRITERS:
+        return lines
+    grouped = sorted(zip(lines, writers, strict=True), key=lambda each: order.get(each[1] or "", len(order)))
+    return [line._replace(position=place) for place, (line, _) in enumerate(grouped)]
 
 
 def _is_link_matrix(found: cells.FittedTable) -> bool:
