@@ -93,9 +93,9 @@ class NvLink(Struct, frozen=True, kw_only=True):
     """PCI address of the peer; None when not read or when the peer is outside this operating system."""
     remote_hidden: bool = False
     """The peer answered with the all-ones address: it exists, but the hypervisor or the fabric hides it."""
-    replay_errors: int | None = None
-    recovery_errors: int | None = None
-    crc_errors: int | None = None
+    replay_errors: Int | None = None
+    recovery_errors: Int | None = None
+    crc_errors: Int | None = None
 
 
 class Fabric(Struct, frozen=True, kw_only=True):

@@ -84,7 +84,7 @@ def test_a_snapshot() -> None:
         (b'{"a": [1, 2', "begins like JSON"),
         (b'{"a":' * 200_000, "begins like JSON"),
         (b"[" * 200_000, "no GPU topology matrix"),
-        (b'<graphs version="1"/>', "NCCL graph XML, which cannot be read yet"),
+        (b'<graphs version="1"/>', "NCCL graph XML: the rings and trees"),
         (b'<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology/>', "no <object> in this topology"),
         (b'<!DOCTYPE nvidia_smi_log SYSTEM "x"><nvidia_smi_log/>', "no GPU topology matrix"),
         (b'<!DOCTYPE nvidia_smi_log [<!ENTITY a "b">]><nvidia_smi_log/>', "document type with rules of its own"),

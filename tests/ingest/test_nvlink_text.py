@@ -34,6 +34,22 @@ def test_link_states() -> None:
     assert (fourth.index, fourth.name, fourth.uuid, fourth.links) == (3, "Tesla V100-SXM2-32GB", None, None)
 
 
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        (f"{GPU0}\t Link 0: 25 GB/s\n\t...\n{GPU1}\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n", [None, 2]),
+        (f"{GPU0}\t Link 0: 25 GB/s\n\t...\n{GPU1}\t Link 0: 25 GB/s\n\t...\n", [None, None]),
+        (f"{GPU0}\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n{GPU1}\t Link 0: 25 GB/s\n", [2, None]),
+        (f"{GPU0}\t Link 0: 25 GB/s\n{GPU1}\t Link 0: 25 GB/s\n...\n", [1, 1]),
+        (f"{GPU0}\t Link 0: 25 GB/s\n", [1]),
+        (f"{GPU0}\t Link 0: 25 GB/s\n{GPU1}NVML: all links are inActive\n", [1, 0]),
+    ],
+)
+def test_links_that_are_left_out_or_cut_off_are_not_down(text: str, counts: list[int | None]) -> None:
+    (listing,) = nvlink_text.parse(text)
+    assert [None if block.links is None else len(block.links) for block in listing.blocks.values()] == counts
+
+
 def test_gpus_left_out_do_not_make_the_links_before_them_incomplete() -> None:
     (listing,) = nvlink_text.parse(
         "GPU 0: NVIDIA H800 (UUID: GPU-0)\n Link 0: 26.562 GB/s\n...\n"

@@ -39,8 +39,8 @@ _MAGIC: Final = (
 )
 _ROOTS: Final = {
     "graphs": (
-        "an NCCL graph XML",
-        "NCCL writes the topology with NCCL_TOPO_DUMP_FILE, the graph with another variable.",
+        "an NCCL graph XML: the rings and trees that NCCL chose (NCCL_GRAPH_DUMP_FILE), not the machine they run on",
+        "Give the topology, which NCCL writes with NCCL_TOPO_DUMP_FILE, or a log: `topoadvisor log` shows rings.",
     ),
 }
 _OTHERS: Final = ((re.compile(r"NVIDIA-SMI [0-9]"), "the summary of `nvidia-smi`"),)
@@ -173,7 +173,7 @@ def parts(data: bytes, file: str) -> list[Part]:
             return [found_part]
         if root in _ROOTS:
             what, hint = _ROOTS[root]
-            raise Unrecognised(f"this is {what}, which cannot be read yet", file=file, hint=hint)
+            raise Unrecognised(f"this is {what}", file=file, hint=hint)
     if _NCCL.search(data) is None:
         return _text(text, start, file)
     from topoadvisor.ingest import nccl_log, nccl_log_snapshot

@@ -49,6 +49,7 @@ class GpuBlock:
     uuid: str | None
     links: dict[int, NvLink] | None = None
     elided: bool = False
+    followed_by_ellipsis: bool = False
     mig: bool | None = None
 
 
@@ -100,8 +101,25 @@ def listings(lines: Iterable[Line]) -> list[Listing]:
         elif _MIG.match(line.text):
             current.mig = True
         elif line.text.strip() in tables.ELLIPSIS:
-            current.elided = True
+            current.followed_by_ellipsis = True
+    for listing in found:
+        _elide(listing, last=listing is found[-1])
     return found
+
+
+def _elide(listing: Listing, *, last: bool) -> None:
+    """Forget the links of GPUs of which some are left out: those with fewer than others have, before an ellipsis or at
+    the end of the text. With as many as they, whole GPUs are left out.
+    """
+    blocks = list(listing.blocks.values())
+    whole = max((len(block.links or ()) for block in blocks if not block.followed_by_ellipsis), default=0)
+    cut = last and listing.option == "-s"
+    for block in blocks:
+        doubtful = block.followed_by_ellipsis or (cut and block is blocks[-1] and len(blocks) > 1)
+        if doubtful and block.links and (len(block.links) < whole or (block.followed_by_ellipsis and not whole)):
+            block.elided, block.links = True, None
+        elif block.followed_by_ellipsis and block.links is None:
+            block.elided = True
 
 
 def _told(match: re.Match[str]) -> tuple[str, NvLink] | None:
