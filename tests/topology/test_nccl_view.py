@@ -234,6 +234,30 @@ def test_peer_access_by_what_was_read_then_the_catalogue_then_for_granted() -> N
     assert nccl_view.of(consumer).pairs["GPU0", "GPU1"] == Reach(NcclPath.PHB, 24, inferred=(nccl_view._REFUSED,))
 
 
+def test_assumed_peer_access_counts() -> None:
+    machine = fixture("8xl40s")
+    near = ("GPU0", "GPU1")
+    assert kinds(nccl_view.of(machine))[near] == "PIX"
+    assert kinds(nccl_view.of(supplied(machine, "pair.p2p.ok=false")))[near] == "PHB"
+    one = kinds(nccl_view.of(supplied(machine, "pair[0-1].p2p.ok=no")))
+    assert (one[near], one["GPU0", "GPU2"]) == ("PHB", "PIX")
+    granted = nccl_view.of(supplied(msgspec.structs.replace(machine, p2p=None), "p2p.ok=true"))
+    assert (kinds(granted)[near], granted.pairs[near].inferred) == ("PIX", ())
+    with pytest.raises(InputError, match="names a GPU that is not here"):
+        nccl_view.of(supplied(machine, "pair[0-9].p2p.ok=no"))
+
+
+@NO_CORPUS
+def test_a_machine_that_nccl_divides_says_so() -> None:
+    text = (CORPUS / "nccl_topo" / "pub_16xl20.xml").read_text(encoding="utf-8")
+    machine = nccl_topo_xml.parse(text, file="x")
+    divided = [note for note in nccl_view.of(machine).notes if "divides these GPUs into 2 groups" in note]
+    assert len(divided) == 1
+    assert divided[0].endswith("GPU2, GPU3, GPU6, GPU7, GPU10, GPU11, GPU14, GPU15.")
+    one = nccl_view.of(machine, [0, 1, 4, 5])
+    assert not [note for note in one.notes if "divides" in note]
+
+
 def test_variables_that_are_set_count() -> None:
     view = nccl_view.of(machine(settings=[Setting(name="NCCL_P2P_DISABLE", value="1", origin="environment")]))
     assert kinds(view)["GPU0", "GPU1"] == "PHB"

@@ -10,6 +10,7 @@ _VENDORS: Final = {
     "HygonGenuine": "Hygon",
     "CentaurHauls": "Zhaoxin",
     "Shanghai": "Zhaoxin",
+    "ARM": "Arm",
 }
 _ARM_IMPLEMENTERS: Final = {0x41: "Arm", 0x4E: "NVIDIA", 0xC0: "Ampere", 0x48: "HiSilicon", 0x46: "Fujitsu"}
 _ARM_NEOVERSE: Final = {0xD0C: "Neoverse-N1", 0xD40: "Neoverse-V1", 0xD49: "Neoverse-N2", 0xD4F: "Neoverse-V2"}

@@ -338,6 +338,23 @@ def settings(snapshot: Snapshot) -> list[Setting]:
     ]
 
 
+def grants(snapshot: Snapshot) -> dict[tuple[int, int], bool]:
+    """Ordered pair of GPU indexes → whether peer access is assumed to be granted (`pair.p2p.ok`), the last word wins.
+
+    Raises InputError for a pair that is not there.
+    """
+    found: dict[tuple[int, int], bool] = {}
+    for each in snapshot.assumptions:
+        indexed = _INDEXED.fullmatch(each.fact)
+        name = f"{indexed['kind']}.{indexed['rest']}" if indexed else each.fact
+        if name.removeprefix("pair.") == "p2p.ok":
+            every = [gpu.index for gpu in snapshot.gpus]
+            chosen = _indices(snapshot, each, indexed["which"], 2) if indexed else every
+            granted = str(each.value).lower() in ("true", "yes", "on", "1")
+            found |= dict.fromkeys(permutations(chosen, 2), granted)
+    return found
+
+
 def _text(assumption: Assumption) -> str:
     value = assumption.value
     if isinstance(value, bool):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from topoadvisor.hardware import processors
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part, number, ranges, source
 from topoadvisor.snapshot import Cpu, Driver, Host, NumaNode, Snapshot
@@ -26,15 +27,6 @@ CMDLINE_LINE: Final = re.compile(r"^\s*(?P<text>BOOT_IMAGE=\S.{0,4000})")
 _PAIR = re.compile(r"^\s*(?P<key>[^:]{1,60}?):(?P<value>.*)$")
 _NODE_CPUS = re.compile(r"NUMA node(?P<node>[0-9]{1,4}) CPU\(s\)")
 _CPU_LIST = re.compile(r"[0-9]{1,6}(?:[-,][0-9]{1,6}){0,4096}")
-_VENDORS: Final = {
-    "GenuineIntel": "Intel",
-    "AuthenticAMD": "AMD",
-    "HygonGenuine": "Hygon",
-    "CentaurHauls": "Zhaoxin",
-    "ARM": "Arm",
-    "NVIDIA": "NVIDIA",
-    "IBM": "IBM",
-}
 _HYPERVISORS: Final = {"KVM": "KVM", "VMware": "VMware", "Microsoft": "Microsoft", "Xen": "Xen"}
 _VERSION = re.compile(r"\b[0-9]{3,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?\b")
 _NODE = re.compile(r"^\s*node (?P<node>[0-9]{1,4}) (?P<what>cpus|size): ?(?P<value>.*)$")
@@ -55,7 +47,7 @@ def lscpu_part(lines: Iterable[Line], file: str) -> Part:
     online = told.get("On-line CPU(s) list", "")
     cpu = Cpu(
         architecture=told.get("Architecture"),
-        vendor=_VENDORS.get(vendor, vendor) if vendor else None,
+        vendor=processors.vendor(vendor) if vendor else None,
         model_name=told.get("Model name") or None,
         family=number(told.get("CPU family")),
         model=number(told.get("Model")),

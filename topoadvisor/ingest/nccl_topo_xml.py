@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from topoadvisor import cpu_lists, pci
+from topoadvisor.hardware import processors
 from topoadvisor.nccl import topo_xml
 from topoadvisor.nccl.topo_xml import Element, wrong
 from topoadvisor.snapshot import (
@@ -36,12 +37,6 @@ MAX_NVLINKS = 1024
 
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64", "ppc64": "ppc64le"}
-_VENDORS = {
-    "GenuineIntel": "Intel",
-    "AuthenticAMD": "AMD",
-    "CentaurHauls": "Zhaoxin",
-    "Shanghai": "Zhaoxin",
-}
 _INTEGER = re.compile(r"-?[0-9]{1,18}|0[xX][0-9a-fA-F]{1,16}")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*GT/s")
 
@@ -97,7 +92,7 @@ class _Reader:
             family = 0xF + (family >> 4)
         return Cpu(
             architecture=_ARCHITECTURES.get(architecture, architecture),
-            vendor="IBM" if architecture == "ppc64" else _VENDORS.get(vendor, vendor or None),
+            vendor="IBM" if architecture == "ppc64" else processors.vendor(vendor) or None,
             family=family,
             model=self._integer(element, "modelid"),
         )

@@ -85,6 +85,12 @@ class Node:
         return self.element.missing.get("nvlink")
 
 
+def is_intel(node: Node) -> bool:
+    """A CPU of Intel's, through which NCCL reckons with more traffic for P2P."""
+    attributes = node.element.attributes
+    return node.kind is Kind.CPU and (attributes.get("arch"), attributes.get("vendor")) == ("x86_64", "GenuineIntel")
+
+
 @dataclass
 class System:
     """All nodes by kind, in NCCL's order."""

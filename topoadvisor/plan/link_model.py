@@ -10,10 +10,11 @@ from typing import Final
 
 from topoadvisor.nccl import rates, system
 from topoadvisor.nccl.levels import NcclPath
-from topoadvisor.nccl.system import Kind, Node
+from topoadvisor.nccl.system import Node
 from topoadvisor.plan.loads import NVSWITCHES, Network
 from topoadvisor.plan.problem import Load, Problem
 from topoadvisor.snapshot import Measurement
+from topoadvisor.topology import nccl_view
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_view import View
 
@@ -144,7 +145,7 @@ def nccl(view: View) -> LinkModel:
             missing.append(f"{view.gpus[a]} to {view.gpus[b]}")
             continue
         unknown = unknown or reach.unknown
-        intel = reach.kind is NcclPath.PHB and any(_intel(node) for node in reach.nodes)
+        intel = reach.kind is NcclPath.PHB and any(map(system.is_intel, reach.nodes))
         hop: dict[int, float] = {}
         for start, end, link in steps:
             assert link is not None
@@ -157,7 +158,7 @@ def nccl(view: View) -> LinkModel:
     notes = list(view.notes)
     if missing:
         notes.append(f"No way is known for {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}.")
-    inferred = dict.fromkeys(why for reach in view.pairs.values() for why in reach.inferred)
+    inferred = list(nccl_view.inferred(view))
     return LinkModel(
         gpus=tuple(int(label.removeprefix("GPU")) for label in view.gpus),
         links=tuple(links),
@@ -170,11 +171,6 @@ def nccl(view: View) -> LinkModel:
 
 def _link(start: Node, end: Node) -> system.Link | None:
     return next((link for link in start.links if link.to is end), None)
-
-
-def _intel(node: Node) -> bool:
-    attributes = node.element.attributes
-    return node.kind is Kind.CPU and (attributes.get("arch"), attributes.get("vendor")) == ("x86_64", "GenuineIntel")
 
 
 def finite(gbps: float) -> float | None:

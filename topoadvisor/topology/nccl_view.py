@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.hardware import processors
 from topoadvisor.ingest import assume
-from topoadvisor.nccl import defaults, levels, paths, rates, system, versions
+from topoadvisor.nccl import defaults, host, levels, paths, rates, system, versions
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.paths import Given, Grant, Reach
 from topoadvisor.nccl.system import Kind, Node, System
@@ -107,17 +108,34 @@ def of(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> View:
     except system.TooLarge as error:
         raise _too_large(error) from None
     notes = list(job.notes)
-    if _on_intel(machine) and any(reach.kind is NcclPath.PHB for reach in reached.values()):
+    if any(map(system.is_intel, machine.nodes[Kind.CPU])) and any(
+        reach.kind is NcclPath.PHB for reach in reached.values()
+    ):
         notes.append(
             f"Searching rings, NCCL takes {rates.INTEL_P2P_OVERHEAD:g} times the traffic from each PCIe link on PHB "
             "paths through an Intel CPU; the bandwidths here are without it."
         )
+    notes += _divided(job)
     return View(
         version=job.version,
         gpus=list(labels.values()),
         pairs={(labels[a], labels[b]): reach for (a, b), reach in reached.items()},
         notes=notes,
     )
+
+
+def _divided(job: Job) -> Iterable[str]:
+    """What the matrix of all GPUs does not show: that NCCL plans for parts of them, where a network is faster."""
+    try:
+        seen = host.look(job.system(), job.given, host.Choices(), job.version)
+    except system.TooLarge:
+        return
+    if len(seen.groups) > 1 and len({gpu.key[0] for gpu in seen.gpus}) == 1:
+        groups = "; ".join(", ".join(job.label(gpu) for gpu in group) for group in seen.groups)
+        yield (
+            f"By default NCCL divides these GPUs into {len(seen.groups)} groups, for it reckons the network between "
+            f"them faster than the way inside the machine, and plans rings in each: {groups}."
+        )
 
 
 def _version(snapshot: Snapshot) -> tuple[str, list[str]]:
@@ -173,11 +191,6 @@ def _given(
     )
 
 
-def _on_intel(machine: system.System) -> bool:
-    cpus = [cpu.element.attributes for cpu in machine.nodes[Kind.CPU]]
-    return any(cpu.get("arch") == "x86_64" and cpu.get("vendor") == "GenuineIntel" for cpu in cpus)
-
-
 def _default_levels(machine: system.System, version: str) -> tuple[tuple[NcclPath, ...], str]:
     """The default P2P level by the first CPU; every one that is possible when the CPU is not known."""
     cpu = machine.nodes[Kind.CPU][0].element
@@ -185,7 +198,7 @@ def _default_levels(machine: system.System, version: str) -> tuple[tuple[NcclPat
     level = defaults.p2p_level(
         version,
         arch=arch,
-        cpu_vendor=_VENDORS.get((vendor or "").strip(), vendor),
+        cpu_vendor=processors.vendor(vendor) if vendor is not None else None,
         cpu_family=system.integer(cpu, "familyid"),
         cpu_model=system.integer(cpu, "modelid"),
         gpus=len({gpu.parent for gpu in machine.nodes[Kind.GPU]}),
@@ -195,20 +208,13 @@ def _default_levels(machine: system.System, version: str) -> tuple[tuple[NcclPat
     return (NcclPath.PXB, NcclPath.SYS), "NCCL's P2P level depends on the CPU, which is not known"
 
 
-_VENDORS: Final = {
-    "GenuineIntel": "Intel",
-    "AuthenticAMD": "AMD",
-    "CentaurHauls": "Zhaoxin",
-    "Shanghai": "Zhaoxin",
-}
-
-
 class _Driver:
     """Whether peer access is granted between two GPUs, as `Given.grant` asks."""
 
     def __init__(self, snapshot: Snapshot, *, several_hosts: bool) -> None:
         # The snapshot holds the first host, and its numbers come again on the others.
         pairs, gpus = ((), ()) if several_hosts else (snapshot.p2p or (), snapshot.gpus)
+        self._assumed = {} if several_hosts else assume.grants(snapshot)
         self._status = {(entry.a, entry.b): (entry.read, entry.write) for entry in pairs}
         self._gpus = {gpu.index: gpu for gpu in gpus}
 
@@ -216,6 +222,8 @@ class _Driver:
         one, other = (system.integer(node.element, "dev") for node in (a, b))
         if one is None or other is None:
             return Grant(True, _GRANTED)
+        if (assumed := self._assumed.get((one, other))) is not None:
+            return Grant(assumed)
         status = self._status.get((one, other), (None, None))
         if any(each not in (None, "OK") for each in status):
             return Grant(False)
