@@ -111,14 +111,17 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
 
 def _by_writer(lines: Sequence[Line]) -> Sequence[Line]:
     """The lines of each node or rank together, where a launcher wrote those of several (`node1: …`) into each other."""
-    writers = [match[1] if (match := _WRITER.match(line.text)) else None for line in lines]
-    named = [writer for writer in writers if writer is not None]
-    turns = sum(before != after for before, after in pairwise(named))
-    order = {writer: place for place, writer in enumerate(dict.fromkeys(named))}
-    if turns < len(order) or len(order) > _MOST_WRITERS:
+    named = [(place, match[1]) for place, line in enumerate(lines) if (match := _WRITER.match(line.text))]
+    counts = Counter(writer for _, writer in named)
+    turns = sum(before != after for (_, before), (_, after) in pairwise(named))
+    if not len(counts) < turns or min(counts.values()) < 2 or len(counts) > _MOST_WRITERS:
         return lines
-    grouped = sorted(zip(lines, writers, strict=True), key=lambda each: order.get(each[1] or "", len(order)))
-    return [line._replace(position=place) for place, (line, _) in enumerate(grouped)]
+    first, end = named[0][0], named[-1][0] + 1
+    writer_of = dict(named)
+    order = {writer: place for place, writer in enumerate(counts)}
+    places = sorted(range(first, end), key=lambda place: order.get(writer_of.get(place, ""), len(order)))
+    moved = [lines[old]._replace(position=new) for new, old in enumerate(places, first)]
+    return [*lines[:first], *moved, *lines[end:]]
 
 
 def _is_link_matrix(found: cells.FittedTable) -> bool:
