@@ -35,6 +35,7 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/predict.py
+	$(BIN)/python benchmarks/rules.py
 	$(BIN)/python benchmarks/nccl_log.py
 
 $(STAMP): pyproject.toml constraints.txt

@@ -22,7 +22,8 @@ def explain(
     word: Annotated[
         str,
         typer.Argument(
-            metavar="WORD", help="A variable, NAME=VALUE, a rule, a code of lint, a term (PXB, busbw) or a fact."
+            metavar="WORD",
+            help="A variable, NAME=VALUE, a pair (GPU0-GPU1), a rule, a code of lint, a term or a fact.",
         ),
     ],
     source: SourceArgument = None,
@@ -34,7 +35,8 @@ def explain(
     """Say what a word means, and of a variable what it is here.
 
     Of a variable: since when NCCL reads it, how, its defaults, what to beware of, whether it is set and what NCCL makes
-    of that. NAME=VALUE says what NCCL would make of that value.
+    of that. NAME=VALUE says what NCCL would make of that value. Of a pair of GPUs: what can make it slow, refused or
+    hang, step by step, each with its evidence and the command that shows it.
     """
     from topoadvisor.explain import lookup
     from topoadvisor.rules import load

@@ -9,8 +9,9 @@ from typing import Final, Literal
 import msgspec
 
 from topoadvisor.errors import TopoAdvisorError
-from topoadvisor.explain import glossary
+from topoadvisor.explain import glossary, ladder
 from topoadvisor.explain.glossary import Term
+from topoadvisor.explain.ladder import Ladder
 from topoadvisor.nccl import defaults, levels, reading, settings
 from topoadvisor.nccl.settings import Family, Invention, SettingInfo
 from topoadvisor.rules.model import Rule
@@ -22,7 +23,7 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,79}")
 _NEAREST: Final = 3
 
-Kind = Literal["variable", "invention", "rule", "code", "term", "fact", "family"]
+Kind = Literal["variable", "invention", "rule", "code", "term", "fact", "family", "pair"]
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -101,7 +102,7 @@ class CheckCode(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """Everything about one word. Exactly one of the seven is there, the one that `kind` names."""
+    """Everything about one word. Exactly one of the eight is there, the one that `kind` names."""
 
     word: str
     kind: Kind
@@ -110,6 +111,8 @@ class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     rule: Rule | None = None
     term: Term | None = None
     code: CheckCode | None = None
+    pair: Ladder | None = None
+    """Why two GPUs are slow, refused or hang."""
     fact: str | None = None
     """Meaning of a fact."""
     family: Family | None = None
@@ -124,9 +127,9 @@ class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCH
 
 
 def needs_machine(word: str) -> bool:
-    """Whether the machine matters for this word: it is a variable."""
+    """Whether the machine matters for this word: it is a variable, or a pair of GPUs."""
     name, _ = _split(word)
-    return settings.find(name) is not None
+    return settings.find(name) is not None or ladder.names_pair(word) is not None
 
 
 def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Explanation:
@@ -135,6 +138,8 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
     Raises TopoAdvisorError with the nearest names when there is nothing of this name.
     """
     name, text = _split(word)
+    if (pair := ladder.names_pair(word)) is not None and snapshot is not None:
+        return Explanation(word=word, kind="pair", pair=ladder.climb(pair, snapshot, rules))
     if (info := settings.find(name)) is not None:
         return _variable(word, info, text, rules, snapshot)
     if (invention := settings.inventions().get(name)) is not None:

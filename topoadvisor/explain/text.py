@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from topoadvisor.explain.ladder import Ladder
 from topoadvisor.explain.lookup import CheckCode, Explanation, LevelWord, State, Value
 from topoadvisor.nccl.settings import NEWEST, Family, SettingInfo
 from topoadvisor.rules import describe
@@ -39,11 +40,16 @@ _MANUAL: Final = {
 }
 
 
+_MARKS: Final = {"in order": "✓", "look here": "!", "not known": "?", "no matter": "·"}
+
+
 def render(explanation: Explanation) -> str:
     """Everything about one word."""
     match explanation:
         case Explanation(variable=SettingInfo() as info):
             return _blocks(_variable(info, explanation))
+        case Explanation(pair=pair) if pair is not None:
+            return _blocks(_ladder(pair))
         case Explanation(rule=rule) if rule is not None:
             return describe.explain(rule)
         case Explanation(invention=invention) if invention is not None:
@@ -229,3 +235,18 @@ def _term(explanation: Explanation) -> Iterator[str]:
     yield fill(term.what)
     yield section("See also", [fill(", ".join(term.see), "  ")] if term.see else [])
     yield from _mentions(explanation)
+
+
+def _ladder(pair: Ladder) -> Iterator[str]:
+    """The steps in order, and the first at which to look."""
+    yield f"{pair.a}-{pair.b}\njoined by {pair.link}; what can make it slow, refused or hang, in this order"
+    for number, step in enumerate(pair.steps, start=1):
+        lines = [f"{_MARKS[step.answer]} {number}. {step.name}: {step.answer}", fill(step.why, "     ")]
+        lines += [fill(text, "       ", "     ") for text in step.evidence]
+        yield "\n".join([*lines, f"     $ {step.command}"])
+    suspects = [f"{number}. {step.name}" for number, step in enumerate(pair.steps, 1) if step.answer == "look here"]
+    open_ones = [f"{number}. {step.name}" for number, step in enumerate(pair.steps, 1) if step.answer == "not known"]
+    told = f"Look at {suspects[0]} first." if suspects else "No step stands out in what was read."
+    yield fill(told + (f" Not known: {', '.join(open_ones)}." if open_ones else ""))
+    if pair.findings:
+        yield section("Rules that fire on this pair", (fill(text, "    ", "  ") for text in pair.findings))

@@ -1,0 +1,84 @@
+"""The steps by which a slow, refused or hanging pair is understood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from topoadvisor import files, snapshot
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.explain import ladder, lookup, text
+from topoadvisor.ingest import assume
+from topoadvisor.rules.load import load
+from topoadvisor.snapshot import Assumption, Snapshot
+
+
+def machine(name: str, facts: dict[str, Any] | None = None) -> Snapshot:
+    path = files.shipped("fixtures") / name / "snapshot.json"
+    found = snapshot.decode(path.read_bytes(), file=str(path))
+    return assume.apply(found, [Assumption(fact=fact, value=value) for fact, value in (facts or {}).items()])
+
+
+def answers(name: str, facts: dict[str, Any] | None = None) -> dict[str, str]:
+    return {step.name: step.answer for step in ladder.climb((0, 1), machine(name, facts), []).steps}
+
+
+@pytest.mark.parametrize(
+    ("word", "pair"),
+    [
+        ("GPU0-GPU1", (0, 1)),
+        ("gpu3-gpu1", (1, 3)),
+        ("0-1", (0, 1)),
+        ("gpu:2-gpu:7", (2, 7)),
+        ("GPU0,GPU1", (0, 1)),
+        ("GPU0", None),
+        ("GPU1-GPU1", None),
+        ("NCCL_P2P_LEVEL", None),
+        ("2026-11-30", None),
+        ("99999-1", None),
+    ],
+)
+def test_words_that_name_a_pair(word: str, pair: tuple[int, int] | None) -> None:
+    assert ladder.names_pair(word) == pair
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "step", "answer"),
+    [
+        ("8x4090", {}, "driver grant", "look here"),
+        ("8x4090", {}, "IOMMU and ACS", "no matter"),
+        ("8x4090", {}, "shared uplink", "look here"),
+        ("8xl40s", {}, "driver grant", "in order"),
+        ("8x4090", {"driver.patched_p2p": True, "gpu.bar1_covers_memory": False}, "BAR1", "look here"),
+        ("8x4090", {"driver.patched_p2p": False, "gpu.bar1_covers_memory": False}, "BAR1", "no matter"),
+        ("4xa6000-acs", {}, "IOMMU and ACS", "look here"),
+        ("4xa6000-acs", {"iommu.translated": False, "pair.path.acs_redirect": False}, "IOMMU and ACS", "in order"),
+        ("2x5090-container", {}, "link width", "look here"),
+        ("dgx-h100", {}, "link width", "no matter"),
+        ("dgx-h100", {}, "NVLink", "in order"),
+        ("4xrtxpro6000", {"pair.pcie_class": "SYS"}, "socket hop", "look here"),
+        ("4xrtxpro6000", {"pair.measured.outcome": "timeout"}, "measured", "look here"),
+        ("paste-8xa100", {"pair.nvlinks": 0, "pair.link_class": "NODE"}, "IOMMU and ACS", "not known"),
+    ],
+)
+def test_a_step_says_what_is_wrong(name: str, facts: dict[str, Any], step: str, answer: str) -> None:
+    assert answers(name, facts)[step] == answer
+
+
+def test_every_step_has_a_command_and_the_rules_are_named() -> None:
+    found = ladder.climb((0, 1), machine("4xa6000-acs"), load())
+    assert [step.name for step in found.steps][:3] == ["driver grant", "BAR1", "IOMMU and ACS"]
+    assert all(step.command and step.why for step in found.steps)
+    assert [line.partition(":")[0] for line in found.findings] == ["P2P003"]
+
+
+def test_explain_takes_a_pair_for_its_word() -> None:
+    shown = text.render(lookup.explain("GPU0-GPU1", load(), machine("4xa6000-acs")))
+    assert "Look at 3. IOMMU and ACS first." in shown
+    assert "pair.path.acs_redirect = true [sysfs]" in shown
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TopoAdvisorError, match="no pair GPU0-GPU9 here"):
+        lookup.explain("GPU0-GPU9", load(), machine("4xa6000-acs"))

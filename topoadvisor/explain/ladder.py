@@ -1,0 +1,277 @@
+"""Why two GPUs are slow, refused or hang: step by step, each with its evidence and the command that shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.rules import engine
+from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown, gather
+from topoadvisor.rules.model import Rule
+from topoadvisor.rules.scope import spell
+from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology import graph
+
+_WORD: Final = re.compile(r"(?:GPU|gpu:)?([0-9]{1,4})\s*(?:-|–|,|<>|>)\s*(?:GPU|gpu:)?([0-9]{1,4})", re.I)
+
+Answer = Literal["in order", "look here", "not known", "no matter"]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One cause that may be at work."""
+
+    name: str
+    answer: Answer
+    why: str
+    evidence: list[str]
+    command: str
+
+
+class Ladder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All steps for one pair of GPUs, in the order in which to look."""
+
+    a: str
+    b: str
+    link: str
+    """Link class, or that it is not known."""
+    steps: list[Step]
+    findings: list[str]
+    """`P2P003: …` for each rule that fires on this pair."""
+
+
+def names_pair(word: str) -> tuple[int, int] | None:
+    """The two GPUs that `GPU0-GPU1`, `gpu:0-gpu:1` or `0-1` names, lower first; None for anything else."""
+    match = _WORD.fullmatch(word.strip())
+    if match is None or int(match[1]) == int(match[2]):
+        return None
+    a, b = sorted((int(match[1]), int(match[2])))
+    return a, b
+
+
+def climb(pair: tuple[int, int], snapshot: Snapshot, rules: Sequence[Rule]) -> Ladder:
+    """The ladder of one pair. Raises TopoAdvisorError when one of the two GPUs is not there."""
+    base = gather(snapshot, graph.build(snapshot))
+    name = f"gpu:{pair[0]}-gpu:{pair[1]}"
+    subject = next((each for each in base.subjects["pair"] if each.id == name), None)
+    if subject is None:
+        there = ", ".join(str(gpu.index) for gpu in snapshot.gpus) or "none"
+        raise TopoAdvisorError(f"there is no pair GPU{pair[0]}-GPU{pair[1]} here", hint=f"The GPUs here are {there}.")
+    gpus = [each for each in base.subjects["gpu"] if each.id in (f"gpu:{pair[0]}", f"gpu:{pair[1]}")]
+    reader = _Reader(base, subject, gpus)
+    outcomes = engine.evaluate([rule for rule in rules if rule.subject == "pair"], base)
+    fired = [each for each in outcomes if each.subject == name and each.verdict == "fires"]
+    return Ladder(
+        a=f"GPU{pair[0]}",
+        b=f"GPU{pair[1]}",
+        link=str(reader.pair("pair.link_class") or "not known"),
+        steps=list(_steps(reader)),
+        findings=[f"{each.rule.id}: {each.title}" for each in fired],
+    )
+
+
+class _Reader(NamedTuple):
+    """Facts of one pair, of its two GPUs and of the machine."""
+
+    base: FactBase
+    subject: Subject
+    gpus: list[Subject]
+
+    def pair(self, name: str) -> object:
+        fact = self.base.fact(name, self.subject)
+        return fact.value if isinstance(fact, Known) else None
+
+    def both(self, name: str) -> list[object]:
+        facts = [self.base.fact(name, gpu) for gpu in self.gpus]
+        return [fact.value if isinstance(fact, Known) else None for fact in facts]
+
+    def told(self, *names: str) -> list[str]:
+        """`name = value [origin]`, or why it is not known; of the GPUs one line each."""
+        lines = []
+        for name in names:
+            subjects = self.gpus if name.startswith("gpu.") else [self.subject]
+            for subject in subjects:
+                fact = self.base.fact(name, subject)
+                label = subject.id.replace("gpu:", "GPU") + " " if name.startswith("gpu.") else ""
+                if isinstance(fact, Unknown):
+                    lines.append(f"{label}{name}: not known, {fact.reason}")
+                else:
+                    value = "none" if fact.value in ([], "") else spell(fact.value, name)
+                    lines.append(f"{label}{name} = {value}" + ("" if fact.origin == "derived" else f" [{fact.origin}]"))
+        return lines
+
+
+def _steps(read: _Reader) -> Iterator[Step]:
+    linked = bool(read.pair("pair.nvlinks"))
+    yield _grant(read)
+    if linked:
+        yield _nvlink(read)
+    yield _bar1(read, linked=linked)
+    yield _iommu(read, linked=linked)
+    yield _width(read, linked=linked)
+    yield _uplink(read, linked=linked)
+    yield _socket(read, linked=linked)
+    yield _measured(read)
+
+
+def _grant(read: _Reader) -> Step:
+    ok = read.pair("pair.p2p.ok")
+    why = {
+        True: "The driver grants peer access. That says that it will try, not that it works.",
+        False: "The driver refuses peer access: NCCL stages through host memory, and no variable changes that.",
+        None: "Whether the driver grants peer access was not read.",
+    }[ok if isinstance(ok, bool) else None]
+    return Step(
+        name="driver grant",
+        answer="in order" if ok else "not known" if ok is None else "look here",
+        why=why,
+        evidence=read.told("pair.p2p.read", "pair.p2p.write", "driver.version", "pair.nccl.transport"),
+        command="nvidia-smi topo -p2p r; nvidia-smi topo -p2p w",
+    )
+
+
+def _nvlink(read: _Reader) -> Step:
+    active, wanted = read.both("gpu.nvlinks.active"), read.both("gpu.nvlinks.wanted")
+    known = None not in (*active, *wanted)
+    short = known and active != wanted
+    return Step(
+        name="NVLink",
+        answer="look here" if short else "in order" if known else "not known",
+        why="A GPU has fewer active NVLinks than its model." if short else "NVLinks join the two.",
+        evidence=read.told("pair.nvlinks", "gpu.nvlinks.active", "gpu.nvlinks.wanted", "gpu.nvlinks.errors"),
+        command="nvidia-smi nvlink -s; nvidia-smi nvlink -e",
+    )
+
+
+def _bar1(read: _Reader, *, linked: bool) -> Step:
+    covered = read.both("gpu.bar1_covers_memory")
+    small = False in covered
+    why = (
+        "BAR1 maps all of the memory."
+        if not small
+        else ("BAR1 is smaller than the memory: drivers that map peers through it, and RDMA of whole tensors, fail.")
+    )
+    if None in covered and not small:
+        why = "The size of BAR1 was not read."
+    patched = read.pair("driver.patched_p2p") is True
+    answer: Answer = "not known" if None in covered and not small else "look here" if small and patched else "in order"
+    if linked or (small and not patched):
+        answer = "no matter"
+    return Step(
+        name="BAR1",
+        answer=answer,
+        why=why,
+        evidence=read.told("gpu.bar1_bytes", "gpu.memory_bytes"),
+        command="nvidia-smi -q -d MEMORY",
+    )
+
+
+def _iommu(read: _Reader, *, linked: bool) -> Step:
+    translated, redirect = read.pair("iommu.translated"), read.pair("pair.path.acs_redirect")
+    inside = read.pair("pair.path.crosses_host") is False
+    answer: Answer
+    if linked:
+        answer, why = "no matter", "NVLink does not pass the IOMMU."
+    elif read.pair("pair.p2p.ok") is False:
+        answer, why = "no matter", "Without peer access no packet goes from GPU to GPU."
+    elif redirect is True and (translated or inside):
+        answer = "look here"
+        why = "ACS redirects peer packets: up to the CPU and back, and into a translating IOMMU they find no mapping."
+    elif translated is False and (redirect is False or not inside):
+        answer, why = "in order", "The IOMMU does not translate the GPUs' addresses."
+    elif redirect is False:
+        answer, why = "in order", "No bridge between the two redirects."
+    elif translated is True:
+        answer, why = "look here", "The IOMMU translates; whether ACS redirects can only root read."
+    else:
+        answer, why = "not known", "The IOMMU's mode, or ACS, was not read."
+    return Step(
+        name="IOMMU and ACS",
+        answer=answer,
+        why=why,
+        evidence=read.told("iommu.mode", "pair.path.acs_redirect", "pair.path.acs_bridges"),
+        command="cat /sys/kernel/iommu_groups/*/type | sort | uniq -c; sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
+    )
+
+
+def _width(read: _Reader, *, linked: bool) -> Step:
+    now, most = read.both("gpu.pcie.current_width"), read.both("gpu.pcie.max_width")
+    narrow = any(isinstance(a, int) and isinstance(b, int) and a < b for a, b in zip(now, most, strict=True))
+    known = None not in (*now, *most)
+    answer: Answer = "look here" if narrow else "in order" if known else "not known"
+    return Step(
+        name="link width",
+        answer="no matter" if linked and not narrow else answer,
+        why="A card runs on fewer lanes than it has: slot, riser, contact."
+        if narrow
+        else "Both run on all of their lanes. (The generation drops while a GPU idles.)"
+        if known
+        else "The width of a link was not read.",
+        evidence=read.told("gpu.pcie.current_width", "gpu.pcie.max_width", "gpu.pcie.current_gen", "gpu.pcie.max_gen"),
+        command="nvidia-smi --query-gpu=index,pstate,pcie.link.gen.current,pcie.link.width.current --format=csv",
+    )
+
+
+def _uplink(read: _Reader, *, linked: bool) -> Step:
+    name, ok = read.pair("pair.pcie_class"), read.pair("pair.p2p.ok")
+    shared = name in ("PIX", "PXB")
+    answer: Answer
+    if linked:
+        answer, why = "no matter", "Traffic over NVLink does not use it."
+    elif name is None:
+        answer, why = "not known", "How the two are joined over PCIe was not read."
+    elif shared and ok is False:
+        answer, why = (
+            "look here",
+            "Without P2P both directions go over one uplink: GPUs of different groups may be faster.",
+        )
+    elif shared:
+        answer, why = "in order", "Inside the switch; only what leaves it shares the uplink."
+    else:
+        answer, why = "in order", "The two do not hang below one switch."
+    return Step(
+        name="shared uplink",
+        answer=answer,
+        why=why,
+        evidence=read.told("pair.pcie_class", "p2p.uplink_groups"),
+        command="lspci -tv; nvidia-smi topo -m",
+    )
+
+
+def _socket(read: _Reader, *, linked: bool) -> Step:
+    name = read.pair("pair.pcie_class")
+    answer: Answer
+    if linked:
+        answer, why = "no matter", "NVLink does not pass the sockets."
+    elif name is None:
+        answer, why = "not known", "How the two are joined over PCIe was not read."
+    elif name == "SYS":
+        answer, why = "look here", "The way leads from one socket to the other, the slowest hop that a machine has."
+    elif name in ("PHB", "NODE"):
+        answer, why = "in order", "Both hang on one NUMA node; the way leads through the CPU's host bridges."
+    else:
+        answer, why = "in order", "The way stays below a switch."
+    return Step(
+        name="socket hop",
+        answer=answer,
+        why=why,
+        evidence=read.told("pair.pcie_class", "gpu.numa_node", "cpu.vendor", "nccl.p2p_level"),
+        command="nvidia-smi topo -m; numactl -H",
+    )
+
+
+def _measured(read: _Reader) -> Step:
+    outcome = read.pair("pair.measured.outcome")
+    good = outcome in ("ok", None)
+    return Step(
+        name="measured",
+        answer="not known" if outcome is None else "in order" if good else "look here",
+        why="Nothing was measured; a copy with a deadline and checked data decides what the steps above leave open."
+        if outcome is None
+        else f"Copies between the two: {outcome}.",
+        evidence=read.told("pair.measured.uni_gbps", "pair.measured.staged_gbps", "pair.gbps") if outcome else [],
+        command="topoadvisor verify",
+    )
