@@ -269,3 +269,21 @@ def test_mappings_that_name_each_other_are_refused_at_once(tmp_path: Path) -> No
     path.write_text("l0: &l0 {}\n" + layers)
     with pytest.raises(InputError, match=r"facts.yaml:1:.*aliases are not taken"):
         assume.gather([], path)
+
+
+@pytest.mark.parametrize(
+    ("written", "fact", "value"),
+    [
+        ("NCCL_P2P_LEVEL=SYS", "env.NCCL_P2P_LEVEL", "SYS"),
+        ("gpu.count=8", "gpus.count", 8),
+        ("symptom=hang", "job.symptom", "hang"),
+        ("iommu.type=DMA-FQ", "iommu.mode", "DMA-FQ"),
+        ("limits.memlock=unlimited", "limits.memlock_bytes", -1),
+        ("shm.size=64MiB", "shm.total_bytes", 64 << 20),
+        ("shm.total_bytes=1.5 GiB", "shm.total_bytes", 3 << 29),
+        ("message=Error 802: system not yet initialized", "job.message", "Error 802: system not yet initialized"),
+    ],
+)
+def test_spellings_of_tickets(written: str, fact: str, value: object) -> None:
+    (told,) = assume.gather([written], None)
+    assert (told.fact, told.value) == (fact, value)

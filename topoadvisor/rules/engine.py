@@ -281,7 +281,10 @@ class _Judge:
         return msgspec.structs.replace(
             entry,
             action=text(entry.action),
-            command=text(entry.command),
+            # A command about a device whose name was not read cannot be typed.
+            command=None
+            if dict(self._unknown(PLACEHOLDER.findall(entry.command or ""), subject))
+            else text(entry.command),
             set={name: self._text(value, subject) for name, value in entry.set.items()},
             reason=text(entry.reason) or title,
             remove_when=text(entry.remove_when),

@@ -9,7 +9,7 @@ from typing import Final
 
 from topoadvisor import cpu_lists
 from topoadvisor.hardware import catalogue, vendor_files
-from topoadvisor.rules.scope import DRIVER, NUMA, NVML, PROC, Fact, Known, Scope, Sources, Unknown, follow
+from topoadvisor.rules.scope import ASSUMED, DRIVER, NUMA, NVML, PROC, Fact, Known, Scope, Sources, Unknown, follow
 from topoadvisor.snapshot import Snapshot
 
 SURROUNDINGS: Final = ("surroundings",)
@@ -51,6 +51,9 @@ def gather(node: Scope, snapshot: Snapshot, sources: Sources) -> None:
     node.read("rdma.uverbs", host.uverbs, origin, why)
     node.read("nccl.net_plugins", host.network_plugins, origin, why)
     libraries = snapshot.nccl_libraries
+    if libraries and libraries[0].path == ASSUMED:
+        # Who assumes a version has said which one the job loads.
+        libraries = libraries[:1]
     found = None if libraries is None else sorted({each.version for each in libraries if each.version})
     node.read("nccl.versions", found, sources.origin("nccl"), sources.why("nccl"))
     node.read("fabricmanager.version", host.fabric_manager, origin, why)
