@@ -231,7 +231,8 @@ class _File:
         line, column = self._place(found.at)
         code = CODES.get(found.code)
         fix = None
-        if found.repair is not None and all(text == printable(text) for _, text in found.repair.edits):
+        writable = self.source.kind != "environment"
+        if writable and found.repair is not None and all(text == printable(text) for _, text in found.repair.edits):
             edits = [self._edit(*edit) for edit in found.repair.edits]
             fix = Fix(message=printable(found.repair.message), edits=edits)
         return Finding(

@@ -123,7 +123,7 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
         if assignment.way == "plain":
             # A variable of the script itself, which it may well call so.
             return
-    which = f"the NCCL library judged for ({judge.version})" if judge.library is not None else "no release of NCCL"
+    which = "the NCCL library judged for" if judge.library is not None else "no release of NCCL"
     holds = "holds no such name" if judge.library is not None else "reads it"
     hint = f"; the nearest real name is {_listed(near)}" if near else ""
     yield about(assignment, "ENV102", f"{name} is unknown: {which} {holds}{hint}")
