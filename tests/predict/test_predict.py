@@ -224,6 +224,8 @@ def test_one_gpu() -> None:
 def test_bad_input() -> None:
     with pytest.raises(InputError, match="no GPU 9"):
         predict(fixture("dgx-h100"), [0, 9])
+    with pytest.raises(InputError, match="GPU 0 is named twice"):
+        predict(fixture("dgx-h100"), [0, 1, 0])
     with pytest.raises(NothingDetermined, match="no GPU was found"):
         predict(Snapshot())
     with pytest.raises(NothingDetermined, match=r"2\.17\.1"):

@@ -8,6 +8,7 @@ import msgspec
 
 from topoadvisor.advice import AdvisedSetting
 from topoadvisor.advise import Analysis, analyse
+from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume
 from topoadvisor.nccl import rates, reading
 from topoadvisor.nccl.settings import registry
@@ -34,8 +35,11 @@ def predict(
 
     `environment` are variables of the job, which win over those of the snapshot, and `notes` are about them. `hosts`
     like this one take part. Raises NothingDetermined without a GPU, for a machine that is too large or an NCCL that is
-    too old; InputError for a GPU that is not there.
+    too old; InputError for a GPU that is not there, or named twice.
     """
+    twice = next((gpu for gpu in gpus or () if list(gpus or ()).count(gpu) > 1), None)
+    if twice is not None:
+        raise InputError(f"GPU {twice} is named twice", hint="The job has one rank on each GPU.")
     if environment is not None:
         snapshot = msgspec.structs.replace(snapshot, settings=[*environment, *(snapshot.settings or [])])
     analysis = analyse(snapshot)
