@@ -67,7 +67,8 @@ class _Invariance:
                 if link in place:
                     self._share[a * n + b, place[link]] += factor / problem.capacity[link]
         self._weights = np.random.default_rng(1).random((2, n * n))
-        self._sums = _sorted(self._weights @ self._share)
+        self._sums = self._weights @ self._share
+        self._sorted = _sorted(self._sums)
 
     def exchanged(self, one: Sequence[int], other: Sequence[int]) -> bool:
         """Whether exchanging these GPUs, place by place, changes nothing."""
@@ -79,7 +80,9 @@ class _Invariance:
         if not np.array_equal(self._tags, self._tags[np.ix_(order, order)]):
             return False
         hops = (order[:, None] * n + order[None, :]).ravel()
-        return np.allclose(self._sums, _sorted(self._weights[:, hops] @ self._share), rtol=1e-9, atol=0)
+        moved = np.nonzero(hops != np.arange(n * n))[0]
+        change = (self._weights[:, hops[moved]] - self._weights[:, moved]) @ self._share[moved]
+        return np.allclose(self._sorted, _sorted(self._sums + change), rtol=1e-9, atol=0)
 
 
 def _sorted(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from topoadvisor.estimates import Document, Graph
 from topoadvisor.render.page import Page
 
-_HEAD = ("size", "time", "algbw", "busbw", "NCCL takes", "next best")
+_HEAD = ("size", "time", "algbw", "busbw", "how", "next best")
 
 
 def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     """The whole screen as text, ending in a newline."""
     page = Page(width, color)
-    by = "held to measurements" if document.calibrated_by else f"NCCL {document.nccl}'s own estimate"
+    direct = any(row.algorithm == "p2p" for row in document.rows)
+    own = (
+        "the links in NCCL's model, which has no estimate for it" if direct else f"NCCL {document.nccl}'s own estimate"
+    )
+    by = "held to measurements" if document.calibrated_by else own
     page.paragraph(f"{document.collective} over {len(document.gpus)} GPUs, by {by}", rest="  ", code="1")
     page.paragraph(" · ".join(_graphs(document)), rest="  ", code="2")
     page.blank()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from topoadvisor.plan.optimal_rings import Channel, Document
@@ -13,12 +14,13 @@ MODELS = {
     "nccl": "NCCL's own constants and paths",
 }
 _MOST_BINDING = 8
+_MOST_NAMED = 16
 
 
 def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     """The whole screen as text, ending in a newline."""
     page = Page(width, color)
-    gpus = ", ".join(f"GPU{index}" for index in document.gpus)
+    gpus = listed(document.gpus)
     page.paragraph(f"Best rings over {gpus}, by {MODELS[document.model]}", rest="  ", code="1")
     if document.channels:
         _rings(document, page)
@@ -67,6 +69,19 @@ def _channels(document: Document, page: Page) -> None:
     page.heading(f"As channels of one speed: {count}{each}{proven}")
     for order, alike in groupby(_order(channel) for channel in equal.channels):
         page.paragraph(order, first=f"  {len(list(alike)):>2} ×  ", rest=" " * 8)
+
+
+def listed(gpus: Sequence[int]) -> str:
+    """`GPU0, GPU1, GPU4`; of many the runs, `GPU0–GPU71`."""
+    if len(gpus) <= _MOST_NAMED or list(gpus) != sorted(gpus):
+        return ", ".join(f"GPU{index}" for index in gpus)
+    runs: list[list[int]] = []
+    for index in gpus:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(f"GPU{run[0]}" if len(run) == 1 else f"GPU{run[0]}–GPU{run[-1]}" for run in runs)
 
 
 def _order(channel: Channel) -> str:
