@@ -138,7 +138,13 @@ def _refused_pairs(pairs: Mapping[Key, Scope]) -> Fact:
         follow(lambda links, refused, key=key: f"GPU{key[0]}-GPU{key[1]}" if links and refused else "", count, refusal)
         for key, count, refusal in columns
     ]
-    return follow(lambda *texts: ", ".join(text for text in texts if text), *named)
+    return follow(lambda *texts: _some([text for text in texts if text]), *named)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _acs_bridges(pairs: Sequence[Scope]) -> Fact:
@@ -190,8 +196,7 @@ def _beyond_level(node: Scope, pairs: Mapping[Key, Scope]) -> None:
     inputs = list(states.values())
     node.put("gpus.beyond_level", follow(lambda *values: sum(values), *inputs))
     names = [name for name, state in states.items() if isinstance(state, Known) and state.value]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    node.put("gpus.beyond_level_pairs", follow(lambda *_: ", ".join(names[:_NAMED]) + more, *inputs))
+    node.put("gpus.beyond_level_pairs", follow(lambda *_: _some(names), *inputs))
 
 
 def _any_link(snapshot: Snapshot, sources: Sources, linked: Sequence[Fact]) -> Fact:
