@@ -78,11 +78,40 @@ def test_what_did_not_win_is_not_advised() -> None:
     assert not any(each.name == "NCCL_MIN_CTAS" for each in advise.advise(machine(lost)).settings)
 
 
-def test_only_the_latest_winner_is_advised_because_they_were_not_tried_together() -> None:
-    later = trial(settings={"NCCL_ALGO": "Ring"}, date="2026-12-01T12:00:00+00:00")
-    advice = advise.advise(machine(trial(), later))
-    assert [each.name for each in advice.settings if each.rule == "trial"] == ["NCCL_ALGO"]
-    assert any("NCCL_MIN_CTAS=32 won a trial too" in note for note in advice.notes)
+def small_gain(**more: Any) -> Trial:
+    sizes = [TrialSize(collective="all_reduce", size_bytes=1 << 30, verdict="faster", difference=0.02)]
+    return trial(settings={"NCCL_ALGO": "Ring"}, sizes=sizes, date="2026-12-01T12:00:00+00:00", **more)
+
+
+def advised(*trials: Trial) -> tuple[list[str], list[str]]:
+    settings, _, notes = measured.proven(machine(*trials), version="2.28.9", taken=())
+    return [each.name for each in settings], notes
+
+
+def test_of_winners_that_were_not_tried_together_the_better_one_is_advised() -> None:
+    names, notes = advised(trial(), small_gain())
+    assert names == ["NCCL_MIN_CTAS"]
+    assert notes == [
+        "NCCL_ALGO=Ring won a trial too, and gained no more than NCCL_MIN_CTAS=32; together they were not tried: "
+        "`topoadvisor prove NCCL_MIN_CTAS=32 NCCL_ALGO=Ring`."
+    ]
+
+
+def test_winners_that_were_tried_together_are_advised_together_only_when_that_won() -> None:
+    both = {"NCCL_MIN_CTAS": "32", "NCCL_ALGO": "Ring"}
+    names, notes = advised(trial(), small_gain(), trial(settings=both, sizes=WON[1:]))
+    assert (names, notes) == (["NCCL_MIN_CTAS", "NCCL_ALGO"], [])
+    names, notes = advised(trial(), small_gain(), trial(settings=both, keep=False))
+    assert names == ["NCCL_MIN_CTAS"]
+    assert "together they were tried and not worth keeping" in notes[0]
+
+
+def test_two_values_of_one_variable_are_not_to_be_tried_together() -> None:
+    names, notes = advised(trial(), small_gain(), trial(settings={"NCCL_ALGO": "Tree"}, sizes=WON[:2]))
+    assert names == ["NCCL_MIN_CTAS"]
+    assert len(notes) == 2
+    two = trial(settings={"NCCL_MIN_CTAS": "64"}, sizes=WON[:2])
+    assert advised(trial(), two)[1] == ["NCCL_MIN_CTAS=64 won a trial too, and gained no more than NCCL_MIN_CTAS=32."]
 
 
 def test_a_winner_that_is_set_already_is_right_and_what_it_unset_is_unset() -> None:

@@ -81,8 +81,12 @@ def _when(found: Sequence[Measurement]) -> str:
     return f" ({dates[-1]})" if dates else ""
 
 
+def _words(trial: Trial) -> str:
+    return " ".join(f"{name}={value or ''}" for name, value in trial.settings.items())
+
+
 def _trial(trial: Trial) -> str:
-    words = " ".join(f"{name}={value or ''}" for name, value in trial.settings.items())
+    words = _words(trial)
     date = f" ({trial.date[:10]})" if trial.date else ""
     if trial.failure:
         return f"{words}: broke in a trial{date}"
@@ -105,28 +109,51 @@ def _spread(sizes: Sequence[TrialSize]) -> str:
 def proven(
     snapshot: Snapshot, *, version: str | None, taken: Collection[str]
 ) -> tuple[list[AdvisedSetting], list[AlreadyRight], list[str]]:
-    """Settings of the latest trial that won, what of it is in force already, and notes on trials that do not count.
+    """Settings of the best trial that won, what of it is in force already, and notes on trials that do not count.
 
-    `taken` are variables that rules decide: a trial does not overrule them. A trial counts for the NCCL and driver that
-    it was made with.
+    Trials of several calls can win. The one that gains most is taken; one that holds only a part of its settings says
+    nothing more. `taken` are variables that rules decide: a trial does not overrule them. A trial counts for the NCCL
+    and driver that it was made with.
     """
-    won = sorted((trial for trial in snapshot.trials if trial.keep), key=lambda trial: trial.date or "", reverse=True)
+    notes: list[str] = []
+    won: list[Trial] = []
+    for trial in sorted((each for each in snapshot.trials if each.keep), key=_worth, reverse=True):
+        if other := _made_elsewhere(trial, snapshot, version):
+            notes.append(f"{_words(trial)} won a trial with {other}: prove it again.")
+        elif not set(trial.settings).isdisjoint(taken):
+            notes.append(f"{_words(trial)} won a trial, but rules decide about the variable.")
+        else:
+            won.append(trial)
     settings: list[AdvisedSetting] = []
     right: list[AlreadyRight] = []
-    notes: list[str] = []
-    for trial in won:
-        words = " ".join(f"{name}={value or ''}" for name, value in trial.settings.items())
-        other = _made_elsewhere(trial, snapshot, version)
-        if other:
-            notes.append(f"{words} won a trial with {other}: prove it again.")
-        elif settings or right:
-            notes.append(f"{words} won a trial too; together with what is advised it was not tried.")
-        elif not set(trial.settings).isdisjoint(taken):
-            notes.append(f"{words} won a trial, but rules decide about the variable.")
-        else:
-            for name, value in trial.settings.items():
-                _advise(trial, name, value, snapshot, settings, right)
+    # A combination was kept because it beat its parts, whatever these gained in a trial of another day.
+    whole = [each for each in won if not any(each.settings.items() < other.settings.items() for other in won)]
+    if not whole:
+        return settings, right, notes
+    best = whole[0]
+    for name, value in best.settings.items():
+        _advise(best, name, value, snapshot, settings, right)
+    notes += [_passed_over(each, best, snapshot.trials) for each in whole[1:]]
     return settings, right, notes
+
+
+def _passed_over(trial: Trial, best: Trial, trials: Sequence[Trial]) -> str:
+    """Why a winner is not advised next to a better one."""
+    told = f"{_words(trial)} won a trial too, and gained no more than {_words(best)}"
+    if any(best.settings.get(name, value) != value for name, value in trial.settings.items()):
+        return f"{told}."
+    both = {**best.settings, **trial.settings}
+    tried = next((each for each in trials if each.settings == both and not each.keep), None)
+    if tried is not None:
+        return f"{told}; together they were tried and not worth keeping."
+    words = " ".join(f"{name}={value or ''}" for name, value in both.items())
+    return f"{told}; together they were not tried: `topoadvisor prove {words}`."
+
+
+def _worth(trial: Trial) -> tuple[float, str]:
+    """Mean gain over the sizes of the trial, those without a difference counting as none; then the date."""
+    gains = [each.difference or 0.0 for each in trial.sizes if each.verdict == "faster"]
+    return sum(gains) / max(len(trial.sizes), 1), trial.date or ""
 
 
 def _made_elsewhere(trial: Trial, snapshot: Snapshot, version: str | None) -> str | None:

@@ -75,3 +75,12 @@ def test_a_graph_file_is_tried_where_its_rings_are_better() -> None:
     names, reasons = tried(machine("dgx-h100", NCCL_GRAPH_FILE="/etc/own.xml"), graph_file="/tmp/graph.xml")
     assert not any("GRAPH" in name for name in names)
     assert "NCCL_GRAPH_FILE is set already" in reasons
+
+
+def test_several_candidates_are_also_tried_together() -> None:
+    names, _ = tried(machine("dgx-h100"), graph_file="/tmp/graph.xml")
+    assert names == [
+        "NCCL_MIN_CTAS=32",
+        "NCCL_GRAPH_FILE=/tmp/graph.xml",
+        "NCCL_MIN_CTAS=32 NCCL_GRAPH_FILE=/tmp/graph.xml",
+    ]

@@ -46,13 +46,16 @@ class Machine:
     def __init__(self, *effects: Effect, seed: int = 1) -> None:
         self.effects, self.rng = effects, random.Random(seed)
         self.asked: list[Settings] = []
+        self.cases: list[list[Case]] = []
         self.breaks: Callable[[Settings, int], str | None] = lambda settings, run: None
 
     def __call__(self, cases: Sequence[Case], settings: Settings, log: bool) -> Run:
         self.asked.append(settings)
+        self.cases.append(list(cases))
         failure = self.breaks(settings, len(self.asked))
         results = []
-        for number, case in enumerate(cases):
+        for case in cases:
+            number = SIZES.index(case.size_bytes)
             rate = RATES[number] * max(1 + self.rng.gauss(0, NOISE[number]), 0.05)
             for effect in self.effects:
                 rate *= effect(settings, number)
@@ -118,6 +121,81 @@ def test_a_setting_that_wins_here_and_loses_there_is_not_kept() -> None:
     assert proof.best is None
 
 
+def algo_and_channels(settings: Settings, size: int) -> float:
+    """Each helps at other sizes."""
+    return (1, 1, 1.3, 1, 1, 1)[size] if settings.get("NCCL_ALGO") == "nvls" else 1.0
+
+
+def test_both_settings_are_kept_when_they_win_together() -> None:
+    proof = run(Machine(more_channels, algo_and_channels), "NCCL_MIN_CTAS=32", "NCCL_ALGO=nvls")
+    assert proof.best is proof.outcomes[2]
+    text = prove_report.to_text(proof, WHERE)
+    assert "Keep NCCL_MIN_CTAS=32 NCCL_ALGO=nvls: faster at 8 MiB" in text
+    assert "Together they gain more than NCCL_MIN_CTAS=32 or NCCL_ALGO=nvls alone." in text
+    assert [trial.keep for trial in prove_report.trials(proof, WHERE)] == [False, False, True]
+
+
+def test_the_better_one_is_kept_when_they_do_not_win_together() -> None:
+    def spoils(settings: Settings, size: int) -> float:
+        return 0.8 if len(settings) == 2 and size > 3 else 1.0
+
+    proof = run(Machine(more_channels, algo_and_channels, spoils), "NCCL_MIN_CTAS=32", "NCCL_ALGO=nvls")
+    assert proof.best is proof.outcomes[1]
+    text = prove_report.to_text(proof, WHERE)
+    assert "Keep NCCL_ALGO=nvls: faster at 8 MiB" in text
+    assert "Also faster, by less: NCCL_MIN_CTAS=32." in text
+    assert "Not all together: they are slower at 2 of 6 sizes" in text
+
+
+def test_what_does_nothing_is_not_kept_along_with_what_helps() -> None:
+    for seed in range(20):
+        proof = run(Machine(more_channels, seed=seed), "NCCL_MIN_CTAS=32", "NCCL_LAUNCH_MODE=PARALLEL")
+        assert proof.best is None or dict(proof.best.arm.settings) == {"NCCL_MIN_CTAS": "32"}
+
+
+def test_what_looked_faster_is_run_again_where_it_did_and_only_then_believed() -> None:
+    """The first rounds were lucky at 1 MiB; the fresh ones are not."""
+    machine = Machine()
+    machine.effects = (lambda settings, size: 1.9 if settings and size == 1 and len(machine.asked) <= 16 else 1.0,)
+    proof = run(machine, "NCCL_ALGO=ring")
+    assert verdicts(proof.outcomes[0]) == ["no difference"] * 6
+    assert (proof.rounds, proof.confirming, len(machine.asked)) == (8, 8, 32)
+    assert machine.cases[-1] == [CASES[1]]
+    text = prove_report.to_text(proof, WHERE)
+    assert "1 MiB all_reduce looked faster (+" in text
+    assert "in the first 8 rounds; 8 fresh ones did not confirm it." in text
+    assert "Set nothing: no difference" in text
+    assert "8 rounds of fresh processes, baseline and variants in turn, and 8 more for what looked" in text
+
+
+def test_a_claim_whose_confirmation_is_interrupted_is_not_believed() -> None:
+    def breaks(settings: Settings, run: int) -> str | None:
+        if run == 20:
+            raise KeyboardInterrupt
+        return None
+
+    machine = Machine(more_channels)
+    machine.breaks = breaks
+    proof = run(machine, "NCCL_MIN_CTAS=32")
+    assert (proof.exit_code, proof.confirming, proof.best) == (130, 1, None)
+    assert verdicts(proof.outcomes[0])[3:] == ["unknown"] * 3
+    text = prove_report.to_text(proof, WHERE)
+    assert text.count("not confirmed") == 3
+    assert "there were too few fresh ones to confirm it" in text
+
+
+def test_a_variant_that_breaks_while_it_is_confirmed_is_told() -> None:
+    machine = Machine(more_channels)
+    machine.breaks = lambda settings, run: "no answer for 60 s" if settings and run > 20 else None
+    proof = run(machine, "NCCL_MIN_CTAS=32")
+    assert (proof.outcomes[0].failure, proof.best, proof.exit_code) == ("no answer for 60 s", None, 1)
+    machine = Machine(more_channels)
+    machine.breaks = lambda settings, run: "lost" if run > 19 and not settings else None
+    proof = run(machine, "NCCL_MIN_CTAS=32")
+    assert "Broken off in round 10, because NCCL failed as it is: lost" in prove_report.to_text(proof, WHERE)
+    assert verdicts(proof.outcomes[0])[3:] == ["unknown"] * 3
+
+
 def test_several_settings_are_tried_alone_and_together() -> None:
     machine = Machine(more_channels, no_p2p)
     proof = run(machine, "NCCL_MIN_CTAS=32", "NCCL_P2P_DISABLE=1")
@@ -127,7 +205,7 @@ def test_several_settings_are_tried_alone_and_together() -> None:
         "NCCL_MIN_CTAS=32 NCCL_P2P_DISABLE=1",
     ]
     assert proof.best is proof.outcomes[0]
-    assert len(machine.asked) == 8 * 4
+    assert len(machine.asked) == 8 * 4 + 8 * 4
 
 
 def test_every_arm_takes_every_turn() -> None:

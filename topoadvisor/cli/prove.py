@@ -96,8 +96,9 @@ def prove(
 ) -> None:
     """Measure whether settings help here: with and without, in turn, with an interval for each size.
 
-    Every round starts fresh processes, one per GPU. What else is set in the environment holds for both sides. A setting
-    is worth keeping when it is faster somewhere and slower nowhere. Needs CuPy and NCCL.
+    Every round starts fresh processes, one per GPU. What looks faster or slower is put to as many rounds again, and
+    counts when they confirm it. What else is set in the environment holds for both sides. A setting is worth keeping
+    when it is faster somewhere and slower nowhere. Needs CuPy and NCCL.
 
     Exit code: 0 nothing asked for hurts or breaks, 1 something does, 3 nothing could be measured.
     """

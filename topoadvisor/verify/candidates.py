@@ -11,7 +11,7 @@ from typing import Any
 from topoadvisor.nccl import versions
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.rules.facts import Fact, FactBase, Known, Subject
-from topoadvisor.verify.prove import Arm
+from topoadvisor.verify.prove import Arm, with_all_together
 
 _CHANNEL_LIMITS = ("NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
 _P2P_SWITCHES = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE", "NCCL_P2P_DIRECT_DISABLE")
@@ -20,7 +20,9 @@ _P2P_SWITCHES = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE", "NCCL_P2P_DIRECT_DISABLE"
 def candidates(
     facts: FactBase, gpus: Collection[int], *, version: str, channels: int | None, graph_file: str | None = None
 ) -> tuple[list[Arm], list[str]]:
-    """Variants to try for a job over these GPU indexes, and for each kind that is not tried the reason.
+    """Variants to try for a job over these GPU indexes, all of them together, and for each kind not tried the reason.
+
+    Switches of P2P that pull in two directions are not tried together.
 
     `channels` is what NCCL took by itself, `graph_file` one whose rings beat NCCL's own in its own model.
     """
@@ -39,7 +41,9 @@ def candidates(
                 arms.append(told)
             else:
                 reasons.append(told)
-    return arms, reasons
+    if len({name for arm in arms for name in arm.settings if name in _P2P_SWITCHES}) > 1:
+        return arms, reasons
+    return with_all_together(arms, "what these do together"), reasons
 
 
 def _more_channels(

@@ -3,8 +3,11 @@
 In each round baseline and variant ran one after the other, so slow drifts of the machine cancel in their ratio. The
 logarithms of the ratios are taken as normal with unknown spread, which gives Student's interval for their mean. Several
 sizes and variants are looked at together, so each interval is widened (Bonferroni) until the chance that any of them
-misses is below 5 %. A difference counts when its interval leaves out zero and it is at least `LEAST`: a setting that
-does nothing is then called different in fewer than one of twenty whole trials.
+misses is below 5 %. A difference shows when its interval leaves out zero and it is at least `LEAST`.
+
+One such look is wrong in up to one of twenty trials, and the spread between processes is not normal: small sizes have
+several states. So what shows is a claim, and counts only when `confirm` finds it again, the same way, in rounds made
+afterwards. Their figures are the ones to tell: those that made the claim were chosen because they were large.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 Verdict = Literal["faster", "slower", "no difference", "unknown"]
@@ -40,6 +43,13 @@ class Difference:
     high: float | None = None
     """The interval of the mean."""
     rounds: int = 0
+    claimed: float | None = None
+    """The mean of the rounds before, where they looked faster or slower, and these were to confirm it."""
+
+    @property
+    def claim(self) -> bool:
+        """It is faster or slower."""
+        return self.verdict in ("faster", "slower")
 
     @property
     def sharp(self) -> bool:
@@ -61,6 +71,18 @@ def compare(rounds: Sequence[tuple[float, float]], *, comparisons: int = 1) -> D
     if abs(middle) >= LEAST and (low > 0 or high < 0):
         verdict = "faster" if middle > 0 else "slower"
     return Difference(verdict, medians[0], medians[1], round(middle, 5), round(low, 5), round(high, 5), len(usable))
+
+
+def confirm(claim: Difference, rounds: Sequence[tuple[float, float]], *, claims: int = 1) -> Difference:
+    """What is left of a claim after fresh rounds; `claims` is how many are put to the test together.
+
+    Unknown while the rounds are too few, and when they say the opposite.
+    """
+    again = compare(rounds, comparisons=claims)
+    if again.verdict == "unknown":
+        return replace(claim, verdict="unknown", claimed=claim.mean)
+    opposite = again.claim and again.verdict != claim.verdict
+    return replace(again, verdict="unknown" if opposite else again.verdict, claimed=claim.mean)
 
 
 def student(share: float, freedom: int) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topoadvisor.errors import NothingDetermined
-from topoadvisor.verify.difference import Difference, compare
+from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
 from topoadvisor.verify.rank_messages import Case, Collective
 
@@ -55,6 +55,22 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Rounds of the baseline and of variants over the same cases."""
+
+    seen: list[Seen]
+    """The baseline's first, then one for each variant."""
+    broken: str | None
+    """Why it ended before all rounds were complete."""
+    interrupted: bool
+
+    def pairs(self, arm: int, place: int) -> list[tuple[float, float]]:
+        """(baseline, variant) of each round that both completed, for one variant and one case, by number."""
+        base, variant = self.seen[0].rates, self.seen[arm + 1].rates
+        return [(base[number][place], variant[number][place]) for number in sorted(base.keys() & variant.keys())]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """One variant against the baseline."""
 
@@ -79,15 +95,19 @@ class Outcome:
         return [each for each in self.differences if each[1].verdict == "slower"]
 
     @property
+    def claims(self) -> list[Case]:
+        """Where it is faster or slower."""
+        return [case for case, difference in self.differences if difference.claim]
+
+    @property
     def keep(self) -> bool:
         """It wins somewhere and hurts nowhere."""
         return self.failure is None and bool(self.faster) and not self.slower
 
     @property
     def gain(self) -> float:
-        """Mean difference over all cases, as a share."""
-        means = [difference.mean or 0.0 for _, difference in self.differences]
-        return sum(means) / len(means) if means else 0.0
+        """Mean over all cases, as a share; one without a difference counts as none."""
+        return sum(each.mean or 0.0 for _, each in self.faster) / max(len(self.differences), 1)
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,8 @@ class Proof:
     outcomes: list[Outcome]
     rounds: int
     """Complete ones."""
+    confirming: int
+    """Rounds afterwards that what looked faster or slower was put to."""
     baseline: Run
     channels: int | None
     ways: str | None
@@ -105,8 +127,19 @@ class Proof:
 
     @property
     def best(self) -> Outcome | None:
-        """The variant that gains most among those to keep."""
-        return max((each for each in self.outcomes if each.keep), key=lambda each: each.gain, default=None)
+        """The variant that gains most among those to keep.
+
+        Several settings together are taken when each of them is worth keeping by itself, and together they gain more.
+        Where one of them is not, they must gain more than the best alone by what changes a decision.
+        """
+        kept = sorted((each for each in self.outcomes if each.keep), key=lambda each: each.gain, reverse=True)
+        alone = next((each for each in kept if len(each.arm.settings) == 1), None)
+        for together in (each for each in kept if len(each.arm.settings) > 1):
+            parts = [name for each in kept if len(each.arm.settings) == 1 for name in each.arm.settings]
+            margin = 0.0 if set(together.arm.settings) <= set(parts) else LEAST
+            if alone is None or together.gain > alone.gain + margin:
+                return together
+        return alone
 
     @property
     def exit_code(self) -> int:
@@ -118,21 +151,60 @@ class Proof:
 
 def arms_of(settings: Settings) -> list[Arm]:
     """Each setting by itself, and all together when there are several."""
-    single = [Arm({name: value}) for name, value in settings.items()]
-    return single if len(single) < 2 else [*single, Arm(dict(settings))]
+    return with_all_together([Arm({name: value}) for name, value in settings.items()])
+
+
+def with_all_together(arms: Sequence[Arm], why: str | None = None) -> list[Arm]:
+    """These variants, and one more of all their settings when there are several."""
+    if len(arms) < 2:
+        return list(arms)
+    everything = {name: value for arm in arms for name, value in arm.settings.items()}
+    return [*arms, Arm(everything, why, next((arm.write_with for arm in arms if arm.write_with), None))]
 
 
 def prove(
     group: Group, arms: Sequence[Arm], cases: Sequence[Case], rounds: int, *, progress: Progress = lambda *told: None
 ) -> Proof:
-    """Run the rounds. A variant that breaks is dropped, Ctrl-C keeps the complete rounds.
+    """Run the rounds, and as many again for what looks faster or slower, at the sizes where it does.
 
-    Raises NothingDetermined when NCCL does not run here even as it is.
+    A variant that breaks is dropped, Ctrl-C keeps the complete rounds. Raises NothingDetermined when NCCL does not run
+    here even as it is.
     """
+    first = _batch(group, arms, cases, rounds, progress, read_log=True)
+    base = first.seen[0].first
+    if base is None:
+        raise KeyboardInterrupt
+    if first.broken and not first.seen[0].rates:
+        raise NothingDetermined(f"NCCL does not run here as it is: {first.broken}")
+    outcomes = [_outcome(arm, place, first, cases, len(cases) * len(arms)) for place, arm in enumerate(arms)]
+    batches = [first]
+    claimants = [outcome for outcome in outcomes if outcome.claims]
+    if claimants:
+        disputed = [case for case in cases if any(case in outcome.claims for outcome in claimants)]
+        again = Batch([Seen() for _ in range(len(claimants) + 1)], None, False)
+        if not first.broken and not first.interrupted:
+            tried = [outcome.arm for outcome in claimants]
+            again = _batch(group, tried, disputed, rounds, progress, read_log=False)
+            batches.append(again)
+        claims = sum(len(outcome.claims) for outcome in claimants)
+        confirmed = {
+            id(outcome): _confirmed(outcome, place, again, disputed, claims) for place, outcome in enumerate(claimants)
+        }
+        outcomes = [confirmed.get(id(outcome), outcome) for outcome in outcomes]
+    interrupted = batches[-1].interrupted
+    complete = [len(each.seen[0].rates) for each in batches]
+    notes = ["Interrupted: the rounds that were complete are shown."] if interrupted else []
+    if broken := batches[-1].broken:
+        notes.append(f"Broken off in round {sum(complete) + 1}, because NCCL failed as it is: {broken}")
+    return Proof(outcomes, complete[0], sum(complete[1:]), base, channels_of(base), _ways(base), interrupted, notes)
+
+
+def _batch(
+    group: Group, arms: Sequence[Arm], cases: Sequence[Case], rounds: int, progress: Progress, *, read_log: bool
+) -> Batch:
     everyone = [BASELINE, *arms]
     seen = [Seen() for _ in everyone]
-    notes: list[str] = []
-    interrupted, done = False, 0
+    done = 0
     try:
         for number in range(rounds):
             alive = [place for place, each in enumerate(seen) if each.failure is None]
@@ -140,27 +212,16 @@ def prove(
             turn = number // 2 % len(alive)
             order = alive[turn:] + alive[:turn]
             for place in order if number % 2 == 0 else order[::-1]:
-                progress(done, rounds * len(everyone), everyone[place].name or "as it is")
-                run = group(cases, everyone[place].settings, number == 0)
+                name = everyone[place].name or "as it is"
+                progress(done, rounds * len(everyone), name if read_log else f"{name}, once more")
+                run = group(cases, everyone[place].settings, read_log and number == 0)
                 done += 1
                 _note(seen[place], run, number)
-            if seen[0].failure:
-                if number == 0:
-                    raise NothingDetermined(f"NCCL does not run here as it is: {seen[0].failure}")
-                notes.append(f"Broken off in round {number + 1}, because NCCL failed as it is: {seen[0].failure}")
-                break
-            if all(each.failure for each in seen[1:]):
+            if seen[0].failure or all(each.failure for each in seen[1:]):
                 break
     except KeyboardInterrupt:
-        interrupted = True
-        if not seen[0].first:
-            raise
-        notes.append("Interrupted: the rounds that were complete are shown.")
-    base = seen[0].first
-    assert base is not None
-    comparisons = len(cases) * len(arms)
-    outcomes = [_outcome(arm, each, seen[0], cases, comparisons) for arm, each in zip(arms, seen[1:], strict=True)]
-    return Proof(outcomes, len(seen[0].rates), base, channels_of(base), _ways(base), interrupted, notes)
+        return Batch(seen, None, True)
+    return Batch(seen, seen[0].failure, False)
 
 
 def _note(seen: Seen, run: Run, number: int) -> None:
@@ -175,11 +236,10 @@ def _note(seen: Seen, run: Run, number: int) -> None:
         seen.first = run
 
 
-def _outcome(arm: Arm, seen: Seen, baseline: Seen, cases: Sequence[Case], comparisons: int) -> Outcome:
-    common = sorted(seen.rates.keys() & baseline.rates.keys())
+def _outcome(arm: Arm, place: int, batch: Batch, cases: Sequence[Case], comparisons: int) -> Outcome:
+    seen, baseline = batch.seen[place + 1], batch.seen[0]
     differences = [
-        (case, compare([(baseline.rates[k][place], seen.rates[k][place]) for k in common], comparisons=comparisons))
-        for place, case in enumerate(cases)
+        (case, compare(batch.pairs(place, number), comparisons=comparisons)) for number, case in enumerate(cases)
     ]
     first, base = seen.first, baseline.first
     ways = _ways(first)
@@ -194,6 +254,16 @@ def _outcome(arm: Arm, seen: Seen, baseline: Seen, cases: Sequence[Case], compar
         cost=_cost(first, base),
         unread=[name for name, value in arm.settings.items() if value is not None and name not in mentioned],
     )
+
+
+def _confirmed(outcome: Outcome, place: int, batch: Batch, cases: Sequence[Case], claims: int) -> Outcome:
+    """The outcome with its claims as fresh rounds over these cases leave them."""
+    differences = [
+        (case, confirm(each, batch.pairs(place, cases.index(case)), claims=claims) if each.claim else each)
+        for case, each in outcome.differences
+    ]
+    failure = batch.seen[place + 1].failure
+    return replace(outcome, differences=[] if failure else differences, failure=failure)
 
 
 def channels_of(run: Run | None) -> int | None:

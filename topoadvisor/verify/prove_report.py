@@ -47,8 +47,8 @@ def to_text(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> str:
     if began:
         lines.append(
             f"Method: NCCL {began.nccl} ({where.library}), driver {where.driver or 'not read'}, one process per GPU; "
-            f"{proof.rounds} rounds of fresh processes, baseline and variants in turn; Student's interval of the mean "
-            f"ratio, 95 % for all rows together, differences below 1 % ignored; {where.date}."
+            f"{proof.rounds} rounds of fresh processes, baseline and variants in turn{_confirming(proof)}; Student's "
+            f"interval of the mean ratio, 95 % for all rows together, differences below 1 % ignored; {where.date}."
         )
     return "\n".join(lines) + "\n"
 
@@ -61,8 +61,20 @@ def _row(case: Case, difference: Difference) -> tuple[str, ...]:
         _rate(difference.variant),
         _percent(difference.mean),
         "-" if difference.low is None else f"{_percent(difference.low)} … {_percent(difference.high)}",
-        difference.verdict if difference.verdict != "unknown" else "too few rounds",
+        _result(difference),
     )
+
+
+def _result(difference: Difference) -> str:
+    if difference.verdict != "unknown":
+        return difference.verdict
+    return "too few rounds" if difference.claimed is None else "not confirmed"
+
+
+def _confirming(proof: Proof) -> str:
+    if not proof.confirming:
+        return ""
+    return f", and {proof.confirming} more for what looked faster or slower, which then decide and are shown"
 
 
 def _rate(gbps: float | None) -> str:
@@ -81,11 +93,27 @@ def _remarks(outcome: Outcome, proof: Proof) -> list[str]:
         told.append(f"It costs: {outcome.cost}.")
     if outcome.unread:
         told.append(f"NCCL's log does not mention {', '.join(outcome.unread)}: it may not have been read.")
+    for case, each in outcome.differences:
+        if each.claimed is not None and not each.claim:
+            told.append(
+                f"{size_text(case.size_bytes)} {case.collective} looked {'faster' if each.claimed > 0 else 'slower'} "
+                f"({_percent(each.claimed)}) in the first {proof.rounds} rounds; {_fate(each)}."
+            )
     if any(not each.sharp for _, each in outcome.differences if each.verdict == "no difference"):
         told.append(
             f"Where the interval is wider than ±{SHARP:.0%}, a real difference may hide in it; --rounds narrows it."
         )
     return told
+
+
+def _fate(difference: Difference) -> str:
+    if difference.verdict == "no difference":
+        return f"{difference.rounds} fresh ones did not confirm it"
+    return "there were too few fresh ones to confirm it" if _same_way(difference) else "fresh ones say the opposite"
+
+
+def _same_way(difference: Difference) -> bool:
+    return (difference.claimed or 0.0) * (difference.mean or 0.0) > 0
 
 
 def _recommendation(proof: Proof) -> list[str]:
@@ -112,9 +140,26 @@ def _recommendation(proof: Proof) -> list[str]:
         lines.append(
             "That is what the collective gains. What a job gains depends on what it computes meanwhile: time its steps."
         )
-    others = [outcome.arm.name for outcome in proof.outcomes if outcome.keep and outcome is not best]
-    if others:
-        lines.append(f"Also faster, by less: {', '.join(others)}.")
+    return [*lines, *_others(best, proof)]
+
+
+def _others(best: Outcome, proof: Proof) -> list[str]:
+    """What else was faster, and why several settings are kept together, or are not."""
+    alone = [each.arm.name for each in proof.outcomes if each.keep and each is not best and len(each.arm.settings) == 1]
+    if not alone:
+        return []
+    if len(best.arm.settings) > 1:
+        return [f"Together they gain more than {' or '.join(alone)} alone."]
+    lines = [f"Also faster, by less: {', '.join(alone)}."]
+    for together in (each for each in proof.outcomes if len(each.arm.settings) > 1):
+        why = (
+            "they break"
+            if together.failure
+            else f"they are {_worst(together)}"
+            if together.slower
+            else "they gain no more"
+        )
+        lines.append(f"Not all together: {why}.")
     return lines
 
 
