@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -58,10 +59,16 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, capsys: pytest.Ca
     captured = capsys.readouterr().err
     assert f"{path}:2:1: this is no YAML" in captured
     assert "--as shell" in captured
-    # In a folder it is a note, and the rest is read.
+    # In a folder the rest is read, and the end is the same: nobody is to take it for checked.
     path.write_text("NCCL_NET: [\n", encoding="utf-8")
     (tmp_path / "ok.sh").write_text("export NCCL_NET=IB\n", encoding="utf-8")
-    assert main(["lint", str(tmp_path)]) == 0
+    assert main(["lint", str(tmp_path), "--format", "github"]) == 2
+    assert "::error file=" in (told := capsys.readouterr().out)
+    assert "x.yaml,line=2,col=1,title=not read::this is no YAML" in told
+    assert main(["lint", str(tmp_path), "--format", "sarif"]) == 2
+    run = json.loads(capsys.readouterr().out)["runs"][0]
+    assert run["invocations"][0]["toolExecutionNotifications"][0]["level"] == "error"
+    assert main(["lint", str(tmp_path)]) == 2
     out = capsys.readouterr().out
     assert "not read: " in out
     assert "1 setting in 1 file" in out
@@ -152,3 +159,46 @@ def test_other_formats_go_to_standard_output_alone(
         assert json.loads(captured.out)["runs"][0]["results"][0]["ruleId"] == "ENV111"
     else:
         assert captured.out.startswith("::error file=")
+
+
+def test_what_a_template_makes_unreadable_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yaml").write_text("a: {{ .Values.a }}\nNCCL_NET: [\n", encoding="utf-8")
+    assert main(["lint", str(tmp_path), "--format", "github"]) == 0
+    assert "::notice file=" in capsys.readouterr().out
+
+
+def test_a_file_that_is_named_twice_is_repaired_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("export NCCL_P2P_DISABLE=true\n", encoding="utf-8")
+    assert main(["lint", "--fix", str(path), f"{tmp_path}/./a.sh", str(tmp_path)]) == 0
+    assert path.read_text(encoding="utf-8") == "export NCCL_P2P_DISABLE=1\n"
+    assert capsys.readouterr().out.count("+export") == 1
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "f")
+    assert main(["lint", str(tmp_path / "f")]) == 2
+    assert "named pipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["text", "github"])
+def test_nothing_in_a_file_steers_the_terminal(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text('export NCCL_ALGO="\x1b[31mRing\x07" NCCL_P2P_DISABLE=true\n', encoding="utf-8")
+    assert main(["lint", "--diff", str(path), "--format", form]) == 1
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err
+    assert "\\x1b[31mRing\\x07" in captured.out
+
+
+@pytest.mark.parametrize(("version", "told"), [("2.27", 0), ("2.26", 1), ("2.32", 0)])
+def test_two_numbers_are_the_series(
+    version: str, told: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("export NCCL_CTA_POLICY=DEFAULT\n", encoding="utf-8")
+    main(["lint", str(path), "--nccl-version", version])
+    captured = capsys.readouterr().out
+    assert captured.count("ENV104 ") == told
+    assert "the last release of this series" in " ".join(captured.split())
+    assert main(["lint", str(path), "--nccl-version", "2"]) == 2

@@ -246,3 +246,38 @@ def test_no_text_breaks_a_check_or_a_repair(lines: list[tuple[str, str]], name: 
         line = text.split("\n")[each.line - 1]
         assert 1 <= each.column <= len(line) + 1
         assert msgspec.json.encode(each)
+
+
+def test_keys_in_small_letters_are_variables_only_in_an_environment() -> None:
+    assert codes("nccl_socket_ifname: eth0\n", "vars/main.yml") == []
+    assert codes("nccl:\n  nccl_debug: INFO\n", "values.yaml") == []
+    assert codes("services:\n  a:\n    environment:\n      nccl_ib_hca: mlx5_0\n", "compose.yaml") == ["ENV102"]
+    assert codes("env:\n- name: nccl_ib_hca\n  value: mlx5_0\n", "pod.yaml") == ["ENV102"]
+
+
+def test_compose_takes_truth_values_and_nccl_reads_a_word() -> None:
+    text = "services:\n  a:\n    environment:\n      NCCL_CROSS_NIC: {}\n"
+    (found,) = told(text.format("true"), "compose.yaml")
+    assert (found.code, found.becomes) == ("ENV112", "0")
+    (found,) = told(text.format("no"), "compose.yaml")
+    assert (found.code, found.severity) == ("ENV112", "info")
+
+
+def test_a_made_up_name_is_not_renamed() -> None:
+    for name in ("NCCL_GIN_ENABLED=1", "NCCL_IB_DEVICE=mlx5_0"):
+        assert [(each.code, each.fix) for each in told(f"export {name}")] == [("ENV101", None)]
+
+
+def test_a_repair_changes_something() -> None:
+    (found,) = told("NCCL_TOPO_FILE=~/t.xml\n", "nccl.conf")
+    assert (found.code, found.fix) == ("ENV121", None)
+
+
+def test_the_comment_that_silences_is_not_the_reason() -> None:
+    text = "# topoadvisor: ignore[ENV142] needed here\nNCCL_P2P_DISABLE=1\n"
+    found = report(text, "nccl.conf")
+    assert (found.findings, [each.finding.code for each in found.ignored]) == ([], ["ENV142"])
+
+
+def test_the_oldest_public_release_stands_for_older_ones() -> None:
+    assert "ENV104" not in codes("export NCCL_SHM_DISABLE=1", version="2.1.15")

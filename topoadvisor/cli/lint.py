@@ -79,7 +79,8 @@ def lint(
     differ between ranks; with --topology, what has no effect or does harm there. `# topoadvisor: ignore[CODE] reason`
     silences a finding on its line or the one below. All codes: docs/lint.md.
 
-    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 unreadable input or wrong usage.
+    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 wrong usage, or a file that cannot be read or parsed (in a
+    folder, templates may be so).
     """
     from topoadvisor.errors import TopoAdvisorError
     from topoadvisor.lint import files as reading
@@ -103,6 +104,8 @@ def lint(
         report = asked.judge(sources) if fix else report
     _print(report, asked, output_format, shown)
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on != "never" else ()
+    if any(not each.templates for each in report.not_read):
+        raise typer.Exit(2)
     if any(finding.severity in failing for finding in report.findings):
         raise typer.Exit(1)
 
@@ -122,14 +125,17 @@ class _Asked:
         from topoadvisor.nccl import versions
         from topoadvisor.rules import load
 
-        if version is not None and not versions.is_version(version):
-            raise TopoAdvisorError(f"{version[:40]!r} is no version of NCCL", hint="Write it as 2.28.9.")
+        try:
+            self.version = None if version is None else versions.release(version)
+        except ValueError:
+            raise TopoAdvisorError(f"{str(version)[:40]!r} is no version of NCCL", hint="Write it as 2.28.9.") from None
         self.rules = load.load(rules or [])
         self.overridden = overridden
         self.topology = topology
         self.snapshot = None if topology is None else load_snapshot(None if topology == "live" else topology)
-        self.version = None if version is None else ".".join(map(str, versions.parse(version)))
         self.version_from = "--nccl-version"
+        if version is not None and self.version != version and len(versions.parse(version)) == 2:
+            self.version_from = f"--nccl-version {version}: the last release of this series"
         self.library = _library(library, self.version, installed=topology in (None, "live"))
         if self.version is None and self.library is not None:
             self.version, self.version_from = self.library.version, "the library"
@@ -196,10 +202,11 @@ def _print(report: Report, asked: _Asked, output_format: str, shown: str) -> Non
         from topoadvisor.render import lint_text
 
         width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
-        emit_text(shown + lint_text.render(report, width=width, color=use_color()))
+        # Colours are ours: what a file holds is not to steer the terminal.
+        emit_text(shown.replace("\x1b", "?") + lint_text.render(report, width=width, color=use_color()))
         return
     if shown:
-        sys.stderr.write(printable(shown))
+        sys.stderr.write(printable(shown.replace("\x1b", "?")))
     if output_format == "json":
         emit_json(report)
         return

@@ -61,9 +61,10 @@ def predict(
 
     supplied = list(assume or [])
     if nccl_version is not None:
-        if not versions.is_version(nccl_version):
-            raise InputError(f"{nccl_version[:40]!r} is no version of NCCL", hint="Write it as 2.28.9.")
-        supplied.append(f"nccl.version={'.'.join(map(str, versions.parse(nccl_version)))}")
+        try:
+            supplied.append(f"nccl.version={versions.release(nccl_version)}")
+        except ValueError:
+            raise InputError(f"{nccl_version[:40]!r} is no version of NCCL", hint="Write it as 2.28.9.") from None
     snapshot = load_snapshot(sources, supplied, assume_file)
     settings, notes = job_environment.read(read_text(env), str(env)) if env is not None else (None, [])
     prediction = foresee(snapshot, gpu_indexes(gpus), settings, notes, hosts)

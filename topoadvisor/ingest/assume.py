@@ -255,8 +255,8 @@ def _spelled(fact: str, value: Any) -> Any:
             return _ARCHITECTURES.get(value.lower(), value)
         case "driver.flavour":
             return value.lower()
-        case "nccl.version" if versions.is_version(value):
-            return ".".join(str(part) for part in versions.parse(value))
+        case "nccl.version" if versions.is_version(value) and len(versions.parse(value)) > 1:
+            return versions.release(value)
         case name if name.removeprefix("pair.") in {f"p2p.{kind}" for kind in _P2P}:
             return value.upper()
     return value

@@ -43,7 +43,6 @@ CODES: Final = {
         "Delete the line, or set the variable that was meant.",
         "export NCCL_SOCKET_TIMEOUT=600000\n",
         "run.sh",
-        fix="Writes the real name where only the spelling is wrong and the value means the same.",
         covers=("ENV012",),
     ),
     "ENV102": Code(
@@ -183,11 +182,11 @@ CODES: Final = {
         "value-is-no-text",
         "error",
         "A number or a truth value where only a text is taken",
-        "os.environ raises TypeError for anything but a text; Kubernetes refuses `value: 1`, and Compose `NAME: true`.",
+        "os.environ raises TypeError for anything but a text; and Kubernetes refuses `value: 1`.",
         "Put quotes around it.",
         'import os\n\nos.environ["NCCL_DEBUG"] = 1\n',
         "train.py",
-        fix="Puts quotes around numbers; a truth value of Python becomes 1 or 0.",
+        fix="Puts quotes around numbers; a truth value becomes 1 or 0 where the variable is a switch.",
     ),
     "ENV121": Code(
         "nccl-conf-takes-it-literally",

@@ -85,6 +85,8 @@ class NotRead(Struct, frozen=True, kw_only=True):
     line: int | None = None
     column: int | None = None
     reason: str
+    templates: bool = False
+    """It is one, before templates in it are filled in: that it cannot be parsed is no fault of it."""
 
 
 class Report(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):

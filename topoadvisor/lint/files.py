@@ -29,19 +29,27 @@ _OF_INTEREST: Final = re.compile(
 def sources(names: Sequence[str], kind: Kind | None, stdin: BinaryIO) -> Iterator[Source]:
     """The texts of files, of standard input (`-`) and of what folders hold, in this order.
 
-    Of folders only files whose names say what they are, and that speak of a variable. Raises InputError for what cannot
-    be read or is no text.
+    A file that is named twice, or lies in a folder that is named as well, comes once. Of folders only files whose names
+    say what they are, and that speak of a variable. Raises InputError for what cannot be read or is no text.
     """
+    seen: set[str] = set()
     for name in names:
         if name == "-":
             yield _source("-", stdin.read(_LARGEST + 1), kind)
-        elif (path := Path(name)).is_dir():
-            yield from _of_folder(path, kind)
-        else:
-            yield _source(name, _read(path, name), kind)
+            continue
+        path = Path(name)
+        found = _of_folder(path, kind) if path.is_dir() else iter([_source(name, _read(path, name), kind)])
+        for source in found:
+            place = os.path.realpath(source.file)
+            if place not in seen:
+                seen.add(place)
+                yield source
 
 
 def _read(path: Path, name: str) -> bytes:
+    if path.is_fifo() and Path(os.path.realpath(path)).exists():
+        # Pipes of a shell's <(…) have no name of their own; opening one that has waits for somebody to write.
+        raise InputError("this is a named pipe, which is not read", file=name, hint="Hand its text over with -.")
     try:
         with path.open("rb") as stream:
             return stream.read(_LARGEST + 1)

@@ -45,6 +45,11 @@ def find(lines: list[str]) -> list[Ignore]:
     return found
 
 
+def without(lines: list[str]) -> list[str]:
+    """The lines without such comments."""
+    return [_COMMENT.sub("", line) if "topoadvisor:" in line else line for line in lines]
+
+
 def known(code: str, rules: frozenset[str]) -> bool:
     """Whether there is such a code."""
     return code in CODES or code in rules

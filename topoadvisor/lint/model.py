@@ -52,6 +52,11 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def shown(text: str) -> str:
+    """The same for a sentence: what would steer a terminal or end a line, such as ESC, becomes `\\x1b`, too."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in printable(text))
+
+
 def watched(name: str) -> bool:
     """Whether a variable is one of those that are looked at: known, made up, or named like one."""
     return (
@@ -138,6 +143,9 @@ class Contents:
 class Unreadable(Exception):
     """A file that is not what its name says, with the place where that shows."""
 
-    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+    def __init__(
+        self, message: str, line: int | None = None, column: int | None = None, *, templates: bool = False
+    ) -> None:
         super().__init__(message)
         self.message, self.line, self.column = message, line, column
+        self.templates = templates

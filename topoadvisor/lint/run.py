@@ -25,7 +25,7 @@ from topoadvisor.lint.document import (
     Undecided,
 )
 from topoadvisor.lint.found import Found, Judge
-from topoadvisor.lint.model import Assignment, Contents, Unreadable, printable
+from topoadvisor.lint.model import Assignment, Contents, Repair, Unreadable, printable, shown
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import embedded
 from topoadvisor.lint.readers.embedded import Kind
@@ -93,7 +93,13 @@ def lint(
             if source.named:
                 raise _unreadable(source, error) from None
             not_read.append(
-                NotRead(file=printable(source.file), line=error.line, column=error.column, reason=error.message)
+                NotRead(
+                    file=printable(source.file),
+                    line=error.line,
+                    column=error.column,
+                    templates=error.templates,
+                    reason=shown(error.message),
+                )
             )
             continue
         files.append(FileRead(file=printable(source.file), kind=source.kind, settings=len(file.contents.assignments)))
@@ -165,7 +171,9 @@ class _File:
         self._starts = [0, *(match.end() for match in re.finditer("\n", source.text))]
         self.contents = embedded.read(Piece(source.text), source.kind, version=judge.version)
         self.contents.assignments.sort(key=lambda each: each.at)
-        self._under_comment = list(_under_comment(self._lines))
+        # A comment that silences a finding is no reason for the line: it would take away what it silences.
+        self._reasons = ignores.without(self._lines)
+        self._under_comment = list(_under_comment(self._lines, self._reasons))
 
     def _place(self, at: int) -> tuple[int, int]:
         line = bisect_right(self._starts, at)
@@ -189,7 +197,7 @@ class _File:
             if not machine_known:
                 yield from values.without_machine(each, self.contents, self._judge)
             statement = each.at if each.statement is None else each.statement
-            commented = "#" in self._lines[line - 1] or self._under_comment[self._line(statement) - 1]
+            commented = "#" in self._reasons[line - 1] or self._under_comment[self._line(statement) - 1]
             yield from places.check(each, self.contents, self._judge, self._lines[line - 1].rstrip("\r"), commented)
         yield from together.check(self.contents, self._judge, self._line)
         yield from together.ranks(self.contents)
@@ -207,7 +215,7 @@ class _File:
             if ignore is None:
                 kept.append(finding)
                 continue
-            silenced.append(Ignored(finding=finding, reason=printable(ignore.reason)))
+            silenced.append(Ignored(finding=finding, reason=shown(ignore.reason)))
             used |= {(ignore.line, code) for code in ignore.codes if silences(code, each.code)}
         for ignore in comments:
             kept += [self._finding(each) for each in self._about(ignore, used, rules)]
@@ -232,9 +240,9 @@ class _File:
         code = CODES.get(found.code)
         fix = None
         writable = self.source.kind != "environment"
-        if writable and found.repair is not None and all(text == printable(text) for _, text in found.repair.edits):
+        if writable and found.repair is not None and self._changes(found.repair):
             edits = [self._edit(*edit) for edit in found.repair.edits]
-            fix = Fix(message=printable(found.repair.message), edits=edits)
+            fix = Fix(message=shown(found.repair.message), edits=edits)
         return Finding(
             file=printable(self.source.file),
             line=line,
@@ -242,12 +250,17 @@ class _File:
             code=found.code,
             name=found.name or (code.name if code else ""),
             severity=found.severity or (code.severity if code else "warning"),
-            variable=printable(found.variable),
-            message=_shortened(printable(found.message)),
+            variable=shown(found.variable),
+            message=_shortened(shown(found.message)),
             becomes=None if found.becomes is None else _shortened(printable(found.becomes)),
-            advice=[_shortened(printable(each)) for each in found.advice],
+            advice=[_shortened(shown(each)) for each in found.advice],
             fix=fix,
         )
+
+    def _changes(self, repair: Repair) -> bool:
+        """Whether it can be written, and is not what stands there already."""
+        same = all(self.source.text[slice(*span)] == text for span, text in repair.edits)
+        return not same and all(text == printable(text) for _, text in repair.edits)
 
     def _edit(self, span: tuple[int, int], text: str) -> Edit:
         line, column = self._place(span[0])
@@ -262,7 +275,7 @@ class _File:
             column=column,
             code=each.rule,
             variable=printable(each.assignment.name),
-            reason=printable(each.reason),
+            reason=shown(each.reason),
             facts=list(each.facts),
         )
 
@@ -285,12 +298,12 @@ class _File:
                 )
 
 
-def _under_comment(lines: Sequence[str]) -> Iterator[bool]:
+def _under_comment(lines: Sequence[str], reasons: Sequence[str]) -> Iterator[bool]:
     """For each line whether words stand above it: in a comment right there, or above the lines right there."""
     under = False
-    for line in lines:
+    for line, reason in zip(lines, reasons, strict=True):
         yield under
-        under = bool(line.strip()) and (under or line.lstrip().startswith("#"))
+        under = bool(line.strip()) and (under or reason.lstrip().startswith("#"))
 
 
 def _shortened(message: str) -> str:

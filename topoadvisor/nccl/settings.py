@@ -17,6 +17,9 @@ from topoadvisor.nccl import versions
 NEWEST: Final = "2.32.3"
 """The newest release that the register was checked against."""
 
+OLDEST: Final = "2.3.5"
+"""The first release whose source is public: what is there is as old, or older."""
+
 Parser = Literal[
     "int",
     "bool-int",
@@ -90,9 +93,13 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def exists_in(self, version: str | None) -> bool:
         """Whether a release of NCCL reads it; None = the newest. Raises ValueError for what is no version."""
         asked = NEWEST if version is None else version
-        if self.reads == "never" or self.since is None or not versions.at_least(asked, self.since):
+        if self.reads == "never" or self.since is None or not self.began_by(asked):
             return False
         return self.removed is None or not versions.at_least(asked, self.removed)
+
+    def began_by(self, version: str) -> bool:
+        """Whether a release is not older than the first one that reads it."""
+        return self.since in (None, OLDEST) or versions.at_least(version, self.since or OLDEST)
 
     def default_in(self, version: str | None) -> str | None:
         """The default in one release as the source spells it, sentinels included; None = the newest release.

@@ -17,6 +17,16 @@ _OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     "<": operator.lt,
 }
 
+_LAST_OF_SERIES = {
+    (2, series): last
+    for series, last in zip(
+        range(3, 33),
+        (7, 8, 7, 4, 8, 4, 9, 3, 4, 12, 4, 3, 5, 5, 1, 6, 4, 5, 5, 3, 4, 3, 1, 6, 7, 9, 7, 7, 2, 3),
+        strict=True,
+    )
+}
+"""Series 2.3 to 2.32 → last number of its last public release (the tags of https://github.com/NVIDIA/nccl)."""
+
 
 def parse(version: str | int) -> tuple[int, ...]:
     """The numbers of a version: `2.28.9`, `v2.28.9-1`, `2.28.9+cuda13.0`, `6.8.0-49-generic`; what follows is dropped.
@@ -44,6 +54,19 @@ def is_version(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def release(text: str) -> str:
+    """The release that a text names: `v2.28.9-1` and 22809 are 2.28.9; a series is its last release, 2.27 is 2.27.7.
+
+    Raises ValueError for a text that is no version, or too short to name a series.
+    """
+    numbers = parse(text)
+    if len(numbers) == 1:
+        raise ValueError(f"not a release: {text!r}")
+    if len(numbers) == 2 and numbers in _LAST_OF_SERIES:
+        numbers = (*numbers, _LAST_OF_SERIES[numbers])
+    return ".".join(map(str, numbers))
 
 
 def at_least(version: str | int, minimum: str | int) -> bool:

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from topoadvisor import __version__
 from topoadvisor.lint.codes import CODES
-from topoadvisor.lint.document import Finding, Fix, Report
+from topoadvisor.lint.document import Finding, Fix, NotRead, Report
+from topoadvisor.lint.model import shown
 from topoadvisor.rules.model import Rule
 
 _LEVELS: Final = {"error": "error", "warning": "warning", "info": "note"}
@@ -16,8 +17,14 @@ _COMMANDS: Final = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def github(report: Report) -> str:
-    """One workflow command to a finding."""
+    """One workflow command to a finding, and one to a file that was not read."""
     return "".join(
+        f"::{'notice' if each.templates else 'error'} file={_property(each.file)}"
+        + (f",line={each.line}" if each.line else "")
+        + (f",col={each.column}" if each.column else "")
+        + f",title=not read::{_data(each.reason)}\n"
+        for each in report.not_read
+    ) + "".join(
         f"::{_COMMANDS[each.severity]} file={_property(each.file)},line={each.line},col={each.column},"
         f"title={_property(f'{each.code} {each.name}')}::{_data(each.message)}\n"
         for each in report.findings
@@ -25,7 +32,7 @@ def github(report: Report) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return shown(text).replace("%", "%25")
 
 
 def _property(text: str) -> str:
@@ -48,10 +55,25 @@ def sarif(report: Report, rules: list[Rule]) -> dict[str, Any]:
         "version": __version__,
         "rules": [_rule(code, by_id.get(code)) for code in used],
     }
+    run: dict[str, Any] = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    if report.not_read:
+        told = [_not_read(each) for each in report.not_read]
+        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": told}]
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
+        "runs": [run],
+    }
+
+
+def _not_read(each: NotRead) -> dict[str, Any]:
+    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(each.file)}}
+    if each.line is not None:
+        place["region"] = {"startLine": each.line, "startColumn": each.column or 1}
+    return {
+        "level": "note" if each.templates else "error",
+        "message": {"text": f"not read: {each.reason}"},
+        "locations": [{"physicalLocation": place}],
     }
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from topoadvisor.lint.document import Finding, Report
+from topoadvisor.lint.model import shown
 from topoadvisor.nccl.settings import NEWEST
 from topoadvisor.render.page import COLORS, Page
 
@@ -20,7 +21,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     if report.findings:
         page.blank()
     for each in report.not_read:
-        place = ":".join(str(part) for part in (each.file, each.line, each.column) if part is not None)
+        place = ":".join(str(part) for part in (shown(each.file), each.line, each.column) if part is not None)
         page.paragraph(f"not read: {place}: {each.reason}", rest="  ", code="2")
     for text in _open(report):
         page.paragraph(text, first="? ", rest="  ")
@@ -32,7 +33,7 @@ def render(report: Report, *, width: int = 100, color: bool = False) -> str:
 
 
 def _finding(finding: Finding, page: Page) -> None:
-    place = f"{finding.file}:{finding.line}:{finding.column}:"
+    place = f"{shown(finding.file)}:{finding.line}:{finding.column}:"
     severity = page.paint(finding.severity, COLORS[finding.severity])
     page.paragraph(f"{place} {severity} {finding.code} {finding.message}", rest="    ")
     for advice in finding.advice:
@@ -55,12 +56,12 @@ def _open(report: Report) -> Iterator[str]:
         yield f"Not judged without --topology SOURCE: what has no effect, or does harm, on the machine{listed}."
     elif report.topology is not None:
         for each in machine[:_MOST_UNKNOWN]:
-            yield f"{each.file}:{each.line}: {each.variable}: {each.code} is unknown: {each.reason}"
+            yield f"{shown(each.file)}:{each.line}: {each.variable}: {each.code} is unknown: {each.reason}"
         if len(machine) > _MOST_UNKNOWN:
             yield f"and {len(machine) - _MOST_UNKNOWN} more that are unknown (--format json)"
     for each in report.unknown:
         if not each.code:
-            yield f"{each.file}:{each.line}: {each.variable}: the machine may lack what it takes: {each.reason}"
+            yield f"{shown(each.file)}:{each.line}: {each.variable}: the machine may lack what it takes: {each.reason}"
 
 
 def _of_job(fact: str) -> bool:

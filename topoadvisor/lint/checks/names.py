@@ -8,7 +8,7 @@ from typing import Final
 
 from topoadvisor.lint.found import Found, Judge, about, renamed
 from topoadvisor.lint.model import Assignment, Contents
-from topoadvisor.nccl import settings, versions
+from topoadvisor.nccl import settings
 from topoadvisor.nccl.settings import SettingInfo
 
 _PLUGINS: Final = (
@@ -46,8 +46,7 @@ def check(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[
         return
     elif (invention := settings.inventions().get(name)) is not None:
         meant = f" {_listed(invention.instead)} may be meant." if invention.instead else ""
-        repair = renamed(assignment, invention.instead[0]) if invention.spelling else None
-        yield about(assignment, "ENV101", f"nobody reads {name}. {invention.why}{meant}", repair=repair)
+        yield about(assignment, "ENV101", f"nobody reads {name}. {invention.why}{meant}")
     else:
         yield from _unknown(assignment, judge)
 
@@ -62,7 +61,7 @@ def _known(assignment: Assignment, info: SettingInfo, judge: Judge, in_library: 
     elif info.since is None:
         yield about(assignment, "ENV105", f"{name} is known from NCCL's manual only; no public release reads it")
         return
-    elif version is not None and not versions.at_least(version, info.since):
+    elif version is not None and not info.began_by(version):
         yield about(assignment, "ENV104", f"NCCL {version} does not read {name} yet: it came with {info.since}")
         return
     elif not info.exists_in(version):

@@ -28,7 +28,7 @@ _LISTS: Final = frozenset({"algo", "proto", "ifname", "hca", "debug-subsys"})
 def check(assignment: Assignment, judge: Judge) -> Iterator[Found]:
     """What becomes of the value."""
     if assignment.quote is not None:
-        yield _no_text(assignment)
+        yield _no_text(assignment, judge.version)
         return
     info = settings.find(assignment.name)
     if info is None or assignment.value is None:
@@ -116,13 +116,18 @@ def _is_number(info: SettingInfo) -> bool:
 
 def _repair(assignment: Assignment, info: SettingInfo, text: str, version: str | None) -> Repair | None:
     """The value that was certainly meant, when NCCL takes that one as it stands."""
+    meant = _certain(info, text, version)
+    return None if meant is None else rewritten(assignment, meant)
+
+
+def _certain(info: SettingInfo, text: str, version: str | None) -> str | None:
     meant = _meant(info, text)
     if meant is None or meant == text:
         return None
     found = reading.read(info, meant, version)
     if found is None or found.becomes is None or found.fatal or found.surprises:
         return None
-    return rewritten(assignment, meant)
+    return meant
 
 
 def _meant(info: SettingInfo, text: str) -> str | None:
@@ -143,10 +148,13 @@ def _meant(info: SettingInfo, text: str) -> str | None:
     return None
 
 
-def _no_text(assignment: Assignment) -> Found:
+def _no_text(assignment: Assignment, version: str | None) -> Found:
     repair = None
+    info = settings.find(assignment.name)
     if assignment.span is not None and assignment.quote is not None:
-        repair = Repair(f"write {assignment.quote}", ((assignment.span, assignment.quote),))
+        meant = _certain(info, assignment.value or "", version) if info is not None else None
+        quote = assignment.quote if meant is None else f'"{meant}"'
+        repair = Repair(f"write {quote}", ((assignment.span, quote),))
     return about(assignment, "ENV118", f"{assignment.name}: {assignment.refused}", repair=repair)
 
 

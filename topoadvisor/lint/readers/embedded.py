@@ -66,7 +66,7 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
         case "yaml" | "json":
             from topoadvisor.lint.readers import yaml_files
 
-            return yaml_files.read(piece, depth=depth)
+            return yaml_files.read(piece, depth=depth, json=kind == "json")
         case "python":
             from topoadvisor.lint.readers import python_files
 

@@ -30,6 +30,8 @@ _RUNS: Final = re.compile(
     r"|Command|Cmd|Args|Run|Script|Entrypoint|Shell|Setup|Exec|Launch|Start"
 )
 """Keys of texts that a shell gets; other texts are read by people."""
+_ENVIRONMENT: Final = re.compile(r"(?i).*env(s|iron|ironments?|(ironment)?_?var(iable)?s?)?|data|stringData")
+"""Keys of what becomes the environment of a program; elsewhere a name in small letters is the file's own."""
 _DEEPEST: Final = 60
 
 
@@ -44,7 +46,7 @@ class _Around:
     group: int = 0
 
 
-def read(piece: Piece, *, depth: int = 0) -> Contents:
+def read(piece: Piece, *, depth: int = 0, json: bool = False) -> Contents:
     """Everything that a YAML or JSON text sets. Raises Unreadable with line and column when it is neither."""
     piece, templated = _masked(piece)
     body = piece.body
@@ -54,8 +56,12 @@ def read(piece: Piece, *, depth: int = 0) -> Contents:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = str(getattr(error, "problem", None) or "it is nested too deeply, or holds letters that YAML forbids")
+        what = "JSON" if json else "YAML"
         raise Unreadable(
-            f"this is no YAML: {problem}", mark.line + 1 if mark else None, mark.column + 1 if mark else None
+            f"this is no {what}: {problem}",
+            mark.line + 1 if mark else None,
+            mark.column + 1 if mark else None,
+            templates=templated,
         ) from None
     walker = _Walker(piece, body, templated, contents, depth)
     for document in documents:
@@ -128,7 +134,7 @@ class _Walker:
                 self.walk(value, around, depth + 1)
                 continue
             name = str(key.value)
-            if watched(name) and (isinstance(value, yaml.ScalarNode)):
+            if _sets(name, around) and isinstance(value, yaml.ScalarNode):
                 self._set(name, key, value, replace(around, group=group))
                 continue
             role = around.role
@@ -144,7 +150,7 @@ class _Walker:
         for place, item in enumerate(items):
             if isinstance(item, yaml.MappingNode) and (pair := _pair(item)) is not None:
                 name, value = pair
-                if watched(str(name.value)):
+                if _sets(str(name.value), around):
                     if isinstance(value, yaml.ScalarNode):
                         self._set(str(name.value), name, value, inside)
                     elif value is not None:
@@ -158,7 +164,7 @@ class _Walker:
     def _item(self, item: yaml.ScalarNode, before: yaml.Node | None, around: _Around) -> None:
         text = str(item.value)
         name = text.partition("=")[0]
-        if _ITEM.fullmatch(text) and watched(name) and "\n" not in text:
+        if _ITEM.fullmatch(text) and _sets(name, around) and "\n" not in text:
             start, raw = self._raw(item)
             value_at = raw.find("=") + 1
             value = text[len(name) + 1 :]
@@ -187,12 +193,9 @@ class _Walker:
             self._contents.uses.add(name)
             return
         kinds: tuple[str, ...] = ("bool", "int", "float") if around.kubernetes and not self._templated else ()
-        if around.keys[-1:] == ("environment",):
-            kinds = ("bool",)
         if kind in kinds:
             quote = f'"{raw}"'
-        who = "Kubernetes" if around.kubernetes else "Compose"
-        refused = f"{who} refuses {raw} here, which is no text without quotes" if quote else ""
+        refused = f"Kubernetes refuses {raw} here, which is no text without quotes" if quote else ""
         self._add(name, text, key, span, around, quote=quote, refused=refused)
 
     def _add(
@@ -274,6 +277,12 @@ class _Walker:
             piece = piece.written(piece.body.replace("\n", " "))
         # A template is a value that nobody knows: an expansion for the shell, too.
         return piece.written(re.sub(f"{_UNKNOWN}+", lambda match: "$" + "x" * (len(match[0]) - 1), piece.body))
+
+
+def _sets(name: str, around: _Around) -> bool:
+    """Whether a name at this place is that of a variable."""
+    environment = bool(around.keys) and _ENVIRONMENT.fullmatch(around.keys[-1]) is not None
+    return watched(name) and (environment or not any(letter.islower() for letter in name))
 
 
 def _pair(node: yaml.MappingNode) -> tuple[yaml.ScalarNode, yaml.Node | None] | None:
