@@ -18,12 +18,14 @@ import settings_pages
 from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
 from topoadvisor.explain.lookup import Explanation
+from topoadvisor.hardware.results import Results
 from topoadvisor.joblog.document import CODES, Log
 from topoadvisor.lint.document import Report
 from topoadvisor.nccl import settings
 from topoadvisor.predict.document import Prediction
 from topoadvisor.rules.load import load
 from topoadvisor.snapshot import Snapshot
+from topoadvisor.verify.documents import Collectives, Links, Proved
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
@@ -51,6 +53,10 @@ def pages() -> dict[str, str]:
         "../topoadvisor/nccl/settings.json": settings.compile_register().decode(),
         "log.schema.json": _schema(Log),
         "predict.schema.json": _schema(Prediction),
+        "verify.schema.json": _schema(Links),
+        "collectives.schema.json": _schema(Collectives),
+        "prove.schema.json": _schema(Proved),
+        "results.schema.json": _schema(Results),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from topoadvisor.ingest import detect
 from topoadvisor.ingest.nccl_log_summary import Graph
 from topoadvisor.snapshot import Measurement, Snapshot
-from topoadvisor.verify.belief import beliefs, remarks
+from topoadvisor.verify.belief import beliefs, logged, planned, remarks
 
 
 def machine(name: str) -> Snapshot:
@@ -33,11 +33,26 @@ def test_nvlink_of_two_h200_is_believed_rightly() -> None:
 def test_a_link_that_is_slower_than_believed_is_told() -> None:
     found = beliefs(machine("2xh200-kvm"), copies(0, 1, 198.0))
     ring = Graph(pattern="ring", channels=12, intra_gbps=30.0, inter_gbps=30.0, intra="NVL", inter="PIX")
-    told = remarks(found, [ring])[0]
+    told = remarks(found, lambda: logged([ring]))[0]
     assert "NCCL plans with 370.8 GB/s (NVL) between GPU0 and GPU1; 198.0 were measured." in told
     assert "It chose 12 rings of 30 GB/s by that." in told
     assert "mend the link first" in told
     assert "It chose" not in remarks(found)[0]
+
+
+def test_without_a_log_the_choice_is_the_predicted_one() -> None:
+    snapshot = machine("2xh200-kvm")
+    found = beliefs(snapshot, copies(0, 1, 198.0))
+    told = remarks(found, lambda: planned(snapshot, [0, 1]))[0]
+    assert "By that NCCL 2.28.9 chooses 12 rings of 30 GB/s, as `topoadvisor predict` shows." in told
+    assert planned(Snapshot(), [0]) is None
+
+
+def test_nobody_asks_for_the_choice_where_nccl_is_right() -> None:
+    def asked() -> None:
+        raise AssertionError
+
+    assert remarks(beliefs(machine("2xh200-kvm"), copies(0, 1, 396.0)), asked) == []
 
 
 def test_amd_sockets_are_faster_than_nccl_believes() -> None:

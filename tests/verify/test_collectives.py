@@ -18,6 +18,7 @@ from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Driver, Gpu, NcclLibrary, Snapshot
 from topoadvisor.verify import collectives, collectives_report, group
 from topoadvisor.verify.collectives import CollectiveReport, Expected
+from topoadvisor.verify.documents import Collectives
 from topoadvisor.verify.rank_messages import COLLECTIVES
 
 ADDRESSES = ["0000:1b:00.0", "0000:1d:00.0"]
@@ -106,7 +107,7 @@ def test_wrong_values_fail() -> None:
     text = collectives_report.to_text(report)
     assert "Wrong values: all_gather at 1 GiB" in text
     assert "WRONG" in text
-    assert collectives_report.document(report)["verdict"] == "fail"
+    assert collectives_report.document(report).verdict == "fail"
 
 
 def test_values_that_were_not_compared_are_not_called_right() -> None:
@@ -130,6 +131,29 @@ def test_a_hang_or_a_crash_keeps_what_was_measured(before: str, words: str) -> N
     text = collectives_report.to_text(report)
     assert "Broken off: " in text
     assert words in text
+
+
+def test_ctrl_c_leaves_what_was_measured() -> None:
+    stop = "number == 3 and job['rank'] == 0 and (time.sleep(1), os.kill(os.getppid(), 2), time.sleep(30))"
+    report = check(before=stop)
+    assert report.exit_code == 130
+    assert [(each.kind, each.size_bytes) for each in report.measurements] == [
+        ("all_reduce", 1 << 20),
+        ("all_reduce", 1 << 30),
+        ("all_gather", 1 << 20),
+    ]
+    text = collectives_report.to_text(report)
+    assert "Interrupted: what was measured until then is shown." in text
+    assert "Broken off" not in text
+    assert "Verdict: unknown" in text
+    assert "P2P/CUMEM on 2 of 2 connections, as predicted" in text
+    told = msgspec.json.encode(collectives_report.document(report))
+    assert msgspec.json.decode(told, type=Collectives).interrupted
+
+
+def test_ctrl_c_before_the_first_result_is_an_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        check(before="job['rank'] == 0 and (os.kill(os.getppid(), 2), time.sleep(30))")
 
 
 def test_nothing_measured_exits_3() -> None:

@@ -6,13 +6,14 @@ import io
 import random
 from collections.abc import Callable, Sequence
 
+import msgspec
 import nccl_logs
 import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.ingest import nccl_log
 from topoadvisor.snapshot import Setting, Snapshot
-from topoadvisor.verify import asked, group, prove_report
+from topoadvisor.verify import asked, documents, group, prove_report
 from topoadvisor.verify.group import Result, Run, Settings
 from topoadvisor.verify.prove import Arm, Outcome, Proof, arms_of, prove
 from topoadvisor.verify.rank_messages import Began, Case
@@ -276,10 +277,13 @@ def test_a_variable_that_nccl_does_not_read_is_told() -> None:
 
 def test_json_and_trials_hold_the_evidence() -> None:
     proof = run(Machine(more_channels), "NCCL_MIN_CTAS=32")
-    told = prove_report.document(proof, WHERE)
-    assert told["schema"] == "topoadvisor.prove/1"
-    assert told["keep"] == {"NCCL_MIN_CTAS": "32"}
-    assert told["variants"][0]["channels"] == 32
+    told = msgspec.json.decode(msgspec.json.encode(prove_report.document(proof, WHERE)), type=documents.Proved)
+    assert told.schema == "topoadvisor.prove/1"
+    assert told.keep == {"NCCL_MIN_CTAS": "32"}
+    assert (told.rounds, told.confirming_rounds) == (8, 8)
+    assert told.variants[0].channels == 32
+    assert told.variants[0].sizes[5].verdict == "faster"
+    assert prove_report.nothing(WHERE, ["why"]).baseline is None
     trial = prove_report.trials(proof, WHERE)[0]
     assert (trial.keep, trial.nccl, trial.driver, trial.rounds) == (True, "2.28.9", "580.159.04", 8)
     assert trial.sizes[5].verdict == "faster"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -70,6 +71,7 @@ def test_results_of_one_gpu_come_with_origin_and_date() -> None:
     assert "H100" not in text
     assert "measured by this project" in text
     assert "taken 2026-11-29" in text
-    assert results.document(results.of("rtx 4090"))["sources"]["nccl-814"]["url"]
+    told = msgspec.json.encode(results.document(results.of("rtx 4090")))
+    assert msgspec.json.decode(told, type=results.Results).sources["nccl-814"].url
     with pytest.raises(InputError, match="no result of a GPU named 'Voodoo'"):
         results.of("Voodoo")

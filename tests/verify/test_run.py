@@ -16,6 +16,7 @@ from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, encode, save
 from topoadvisor.topology.model import Pair, Topology
 from topoadvisor.verify.child import Converse, End, converse_with
+from topoadvisor.verify.documents import Links
 from topoadvisor.verify.messages import Busy, Job, Line, Look, Measured, Step
 from topoadvisor.verify.report import document, to_text
 from topoadvisor.verify.run import Report, base_for, verify, with_measurements
@@ -387,11 +388,13 @@ def test_text_report_has_a_row_per_pair_and_the_method() -> None:
 
 
 def test_json_report() -> None:
-    told = msgspec.json.decode(msgspec.json.encode(document(measure(2))))
-    assert told["schema"] == "topoadvisor.verify/1"
-    pair = told["pairs"][0]
-    assert (pair["gpus"], pair["verdict"], pair["forward"]["gbps"]) == ([0, 1], "pass", 395.8)
-    assert pair["expected"]["expected_uni"] == 396.0
+    told = msgspec.json.decode(msgspec.json.encode(document(measure(2))), type=Links)
+    assert told.schema == "topoadvisor.verify/1"
+    pair = told.pairs[0]
+    assert pair.forward is not None
+    assert pair.expected is not None
+    assert (pair.gpus, pair.verdict, pair.forward.gbps) == ((0, 1), "pass", 395.8)
+    assert pair.expected.expected_uni == 396.0
 
 
 def test_saving_replaces_only_what_was_measured_again(tmp_path: Path) -> None:

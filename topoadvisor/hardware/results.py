@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, Literal
 
 import msgspec
 
 from topoadvisor.errors import InputError
 from topoadvisor.hardware import catalogue, tables
-from topoadvisor.hardware.tables import Result
+from topoadvisor.hardware.tables import Result, ResultSource
 
-SCHEMA: Final = "topoadvisor.results/1"
 _HEAD: Final = ("GPU", "class", "PCIe", "P2P", "one way", "both", "P2P off", "µs", "from")
 
 
@@ -70,8 +69,16 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def document(found: list[Result]) -> dict[str, Any]:
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """`topoadvisor hardware results`: peer copies in GB/s, 10⁹ bytes per second."""
+
+    schema: Literal["topoadvisor.results/1"] = "topoadvisor.results/1"
+    results: list[Result]
+    sources: dict[str, ResultSource]
+    """Those that `source` of the results names."""
+
+
+def document(found: list[Result]) -> Results:
     """The same with the sources in full."""
     used = {each.source for each in found}
-    sources = {key: msgspec.to_builtins(source) for key, source in tables.results().sources.items() if key in used}
-    return {"schema": SCHEMA, "results": [msgspec.to_builtins(each) for each in found], "sources": sources}
+    return Results(results=found, sources={key: each for key, each in tables.results().sources.items() if key in used})

@@ -5,7 +5,7 @@ NCCL searches rings and numbers of channels by constants of its own (`src/graph/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,27 +63,56 @@ def beliefs(snapshot: Snapshot, measurements: Sequence[Measurement]) -> list[Bel
     return sorted(found, key=lambda each: (each.a, each.b))
 
 
-def remarks(found: Sequence[Belief], chosen: Sequence[Graph] = ()) -> list[str]:
+@dataclass(frozen=True)
+class Rings:
+    """What NCCL's search chooses."""
+
+    count: int
+    gbps: float
+    """Of each, in NCCL's model, per direction."""
+    predicted_for: str | None = None
+    """The version of NCCL that it is predicted for; None = NCCL's log says it."""
+
+
+def logged(graphs: Sequence[Graph]) -> Rings | None:
+    """The rings of NCCL's log."""
+    ring = next((graph for graph in graphs if graph.pattern == "ring"), None)
+    return None if ring is None else Rings(ring.channels, ring.intra_gbps)
+
+
+def planned(snapshot: Snapshot, gpus: Sequence[int]) -> Rings | None:
+    """The rings that `topoadvisor predict` finds for a job over these GPU indexes; None where it cannot tell."""
+    from topoadvisor.predict.predict import predict
+
+    try:
+        prediction = predict(snapshot, gpus)
+    except TopoAdvisorError:
+        return None
+    rings = prediction.groups[0].rings if len(prediction.groups) == 1 else None
+    return None if rings is None else Rings(rings.searched, rings.gbps, prediction.nccl.version)
+
+
+def remarks(found: Sequence[Belief], chosen: Callable[[], Rings | None] = lambda: None) -> list[str]:
     """A sentence for each kind of pair of which NCCL is wrong by more than `FAR`, what it chooses by that, what helps.
 
-    `chosen` are the results of NCCL's search, where its log shows them.
+    `chosen` is asked only when there is something to say.
     """
     kinds: dict[tuple[str, float, bool, bool], list[Belief]] = {}
     for each in found:
         if each.off is not None and abs(each.off) > FAR:
             kinds.setdefault((each.path, each.nccl_gbps, each.across_amd, each.off > 0), []).append(each)
-    ring = next((graph for graph in chosen if graph.pattern == "ring"), None)
-    return [_sentence(pairs, ring) for pairs in kinds.values()]
+    rings = chosen() if kinds else None
+    return [_sentence(pairs, rings) for pairs in kinds.values()]
 
 
-def _sentence(pairs: Sequence[Belief], ring: Graph | None) -> str:
+def _sentence(pairs: Sequence[Belief], rings: Rings | None) -> str:
     first = pairs[0]
     measured = [each.measured_gbps for each in pairs if each.measured_gbps is not None]
     low, high = min(measured), max(measured)
     rate = f"{low:.1f}" if high - low < 0.1 else f"{low:.1f} to {high:.1f}"
     who = f"GPU{first.a} and GPU{first.b}" + (f" and {len(pairs) - 1} more pairs" if len(pairs) > 1 else "")
     told = f"NCCL plans with {first.nccl_gbps:g} GB/s ({first.path}) between {who}; {rate} were measured."
-    chose = f" It chose {ring.channels} rings of {ring.intra_gbps:g} GB/s by that." if ring else ""
+    chose = _choice(rings) if rings else ""
     if (first.off or 0) < 0:
         return (
             f"{told}{chose} It lays as many rings over this link as over a healthy one, and all of them wait for it: "
@@ -95,6 +124,13 @@ def _sentence(pairs: Sequence[Belief], ring: Graph | None) -> str:
         "emit nccl-graph FILE --model measured` writes rings by the measured speeds where they are better, and "
         "`topoadvisor prove NCCL_GRAPH_FILE=…` tells whether they win."
     )
+
+
+def _choice(rings: Rings) -> str:
+    what = f"{rings.count} ring{'s' * (rings.count != 1)} of {rings.gbps:g} GB/s"
+    if rings.predicted_for is None:
+        return f" It chose {what} by that."
+    return f" By that NCCL {rings.predicted_for} chooses {what}, as `topoadvisor predict` shows."
 
 
 def _meanwhile(belief: Belief) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from topoadvisor.errors import NothingDetermined, TopoAdvisorError
 from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
 from topoadvisor.snapshot import Assumption, Gpu, Measurement, Snapshot
-from topoadvisor.verify.belief import beliefs, remarks
-from topoadvisor.verify.group import Group, Result, Run
+from topoadvisor.verify.belief import beliefs, logged, remarks
+from topoadvisor.verify.group import Group, Interrupted, Result, Run
+from topoadvisor.verify.judge import Verdict
 from topoadvisor.verify.rank_messages import Case
 
 DEFAULT_SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
@@ -70,15 +70,20 @@ class CollectiveReport:
         return [result for result in self.run.results if result.wrong]
 
     @property
-    def verdict(self) -> Literal["pass", "warn", "fail"]:
+    def verdict(self) -> Verdict:
+        """Unknown: what was measured before Ctrl-C is no reason to complain."""
         if self.wrong or self.run.failure or any(finding.severity == "error" for finding in self.findings):
             return "fail"
+        if self.run.interrupted:
+            return "unknown"
         surprised = any(each.as_predicted is False for each in self.transports)
         return "warn" if surprised or any(each.severity == "warning" for each in self.findings) else "pass"
 
     @property
     def exit_code(self) -> int:
-        """0 pass or warn, 1 wrong values, a failure, or an error in the log; 3 nothing was measured."""
+        """0 pass or warn, 1 wrong values, a failure or an error in the log, 3 nothing was measured, 130 interrupted."""
+        if self.run.interrupted:
+            return 130
         if not self.run.results and not self.run.hung:
             return 3
         return int(self.verdict == "fail")
@@ -115,9 +120,15 @@ def check(
     """Run the cases once, with NCCL's log.
 
     `expect` is asked with the version of NCCL that ran; `measured` are peer copies of the same machine,
-    to hold what NCCL believes and chose against.
+    to hold what NCCL believes and chose against. Raises KeyboardInterrupt when Ctrl-C came before the first result.
     """
-    run = group(cases, {}, True)
+    try:
+        run = group(cases, {}, True)
+    except Interrupted as stopped:
+        run = stopped.run
+        if not run.results:
+            raise
+        notes = [*notes, "Interrupted: what was measured until then is shown."]
     findings = verdict.judge(run.log, snapshot, "this machine").findings if run.log else []
     communicator = _largest(run.log)
     indexes = [gpu.index for gpu in gpus]
@@ -137,7 +148,7 @@ def check(
         transports=_transports(communicator, gpu_of, wanted.transports),
         findings=[finding for finding in findings if finding.id not in _NOT_OURS],
         measurements=[_measurement(result, run, indexes, snapshot.driver.version, date) for result in run.results],
-        notes=[*notes, *remarks(beliefs(snapshot, measured), run.log.graphs if run.log else ())],
+        notes=[*notes, *remarks(beliefs(snapshot, measured), lambda: logged(run.log.graphs) if run.log else None)],
         date=date,
     )
 

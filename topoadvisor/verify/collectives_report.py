@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from topoadvisor.verify.collectives import CollectiveReport, same_rings, ways_used
+from topoadvisor.verify.documents import Collectives, Connection, RingOrder
 from topoadvisor.verify.tables import size_text, table
-
-SCHEMA = "topoadvisor.collectives/1"
 
 
 def to_text(report: CollectiveReport) -> str:
@@ -97,26 +92,26 @@ def _names(gpus: list[int]) -> str:
     return ", ".join(f"GPU{index}" for index in gpus)
 
 
-def document(report: CollectiveReport) -> dict[str, Any]:
+def document(report: CollectiveReport) -> Collectives:
     """The same as a JSON document."""
     run = report.run
-    return {
-        "schema": SCHEMA,
-        "date": report.date,
-        "gpus": report.gpus,
-        "nccl": run.began.nccl if run.began else None,
-        "library": report.library,
-        "verdict": report.verdict,
-        "failure": run.failure,
-        "channels": report.channels,
-        "predicted_channels": report.expected.channels,
-        "rings_as_predicted": same_rings(report),
-        "rings": [{"order": order, "channels": count} for order, count in report.rings],
-        "transports": [
-            {"a": each.a, "b": each.b, "used": each.used, "predicted": each.predicted} for each in report.transports
+    return Collectives(
+        date=report.date,
+        gpus=report.gpus,
+        nccl=run.began.nccl if run.began else None,
+        library=report.library,
+        verdict=report.verdict,
+        interrupted=run.interrupted,
+        failure=run.failure,
+        channels=report.channels,
+        predicted_channels=report.expected.channels,
+        rings_as_predicted=same_rings(report),
+        rings=[RingOrder(order=order, channels=count) for order, count in report.rings],
+        transports=[
+            Connection(a=each.a, b=each.b, used=each.used, predicted=each.predicted) for each in report.transports
         ],
-        "used_bytes": run.used_bytes,
-        "results": report.measurements,
-        "findings": [msgspec.to_builtins(finding) for finding in report.findings],
-        "notes": report.notes,
-    }
+        used_bytes=run.used_bytes,
+        results=report.measurements,
+        findings=report.findings,
+        notes=report.notes,
+    )

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -59,10 +59,22 @@ class Run:
     """Why it broke off; None when all ended well."""
     hung: bool = False
     log: Summary | None = None
+    interrupted: bool = False
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while the ranks ran."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+        """What they had measured until then."""
 
 
 Group = Callable[[Sequence[Case], Settings, bool], Run]
-"""(cases, settings, whether to read NCCL's log) → what came out. Fresh processes each time."""
+"""(cases, settings, whether to read NCCL's log) → what came out, of fresh processes each time.
+
+Ctrl-C raises Interrupted."""
 
 
 def busbw_factor(collective: Collective, ranks: int) -> float:
@@ -108,12 +120,16 @@ def group_of(
                 for rank, address in enumerate(addresses)
             ]
             heard: list[list[RankLine]] = [[] for _ in jobs]
-            ends = child.together(
-                [Start(argv, own, msgspec.json.encode(job)) for job in jobs],
-                deadline_s,
-                RankLine,
-                lambda rank, line: heard[rank].append(line),
-            )
+            try:
+                ends = child.together(
+                    [Start(argv, own, msgspec.json.encode(job)) for job in jobs],
+                    deadline_s,
+                    RankLine,
+                    lambda rank, line: heard[rank].append(line),
+                )
+            except KeyboardInterrupt:
+                partial = _gathered(cases, heard, [], _read_log(Path(folder)) if log else None)
+                raise Interrupted(replace(partial, failure=None, interrupted=True)) from None
             return _gathered(cases, heard, ends, _read_log(Path(folder)) if log else None)
 
     return run

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from topoadvisor.snapshot import Trial, TrialSize
 from topoadvisor.verify.difference import SHARP, Difference
+from topoadvisor.verify.documents import Baseline, Proved, Variant
 from topoadvisor.verify.prove import Outcome, Proof
 from topoadvisor.verify.rank_messages import Case
 from topoadvisor.verify.tables import size_text, table
-
-SCHEMA = "topoadvisor.prove/1"
 
 _HEAD = ("collective", "size", "as it is", "with it", "difference", "interval", "result")
 
@@ -215,45 +211,51 @@ def _rounded(gbps: float | None) -> float | None:
     return None if gbps is None else round(gbps, 3)
 
 
-def document(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> dict[str, Any]:
+def document(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> Proved:
     """The same as a JSON document."""
     best = proof.best
-    return {
-        "schema": SCHEMA,
-        "date": where.date,
-        "gpus": list(where.gpus),
-        "library": where.library,
-        "nccl": proof.baseline.began.nccl if proof.baseline.began else None,
-        "driver": where.driver,
-        "rounds": proof.rounds,
-        "interrupted": proof.interrupted,
-        "baseline": {"channels": proof.channels, "transports": proof.ways},
-        "variants": [
-            {
-                **msgspec.to_builtins(trial),
-                "why": outcome.arm.why,
-                "channels": outcome.channels,
-                "transports": outcome.ways or proof.ways,
-                "not_mentioned": outcome.unread,
-            }
+    return Proved(
+        date=where.date,
+        gpus=list(where.gpus),
+        library=where.library,
+        nccl=proof.baseline.began.nccl if proof.baseline.began else None,
+        driver=where.driver,
+        rounds=proof.rounds,
+        confirming_rounds=proof.confirming,
+        interrupted=proof.interrupted,
+        baseline=Baseline(channels=proof.channels, transports=proof.ways),
+        variants=[
+            Variant(
+                settings=trial.settings,
+                sizes=trial.sizes,
+                keep=trial.keep,
+                cost=trial.cost,
+                failure=trial.failure,
+                why=outcome.arm.why,
+                channels=outcome.channels,
+                transports=outcome.ways or proof.ways,
+                not_mentioned=outcome.unread,
+            )
             for outcome, trial in zip(proof.outcomes, trials(proof, where), strict=True)
         ],
-        "keep": None if best is None else dict(best.arm.settings),
-        "notes": [*proof.notes, *notes],
-    }
+        keep=None if best is None else dict(best.arm.settings),
+        notes=[*proof.notes, *notes],
+    )
 
 
-def nothing(where: Setting, notes: Sequence[str]) -> dict[str, Any]:
+def nothing(where: Setting, notes: Sequence[str]) -> Proved:
     """The document when no variant was worth trying."""
-    return {
-        "schema": SCHEMA,
-        "date": where.date,
-        "gpus": list(where.gpus),
-        "library": where.library,
-        "driver": where.driver,
-        "rounds": 0,
-        "interrupted": False,
-        "variants": [],
-        "keep": None,
-        "notes": list(notes),
-    }
+    return Proved(
+        date=where.date,
+        gpus=list(where.gpus),
+        library=where.library,
+        nccl=None,
+        driver=where.driver,
+        rounds=0,
+        confirming_rounds=0,
+        interrupted=False,
+        baseline=None,
+        variants=[],
+        keep=None,
+        notes=list(notes),
+    )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief
+from topoadvisor.verify.documents import Believed, Host, Links, Pair, Pattern
 from topoadvisor.verify.judge import Judgement, arrow
 from topoadvisor.verify.judge_hosts import HostJudgement
 from topoadvisor.verify.judge_patterns import PatternJudgement
 from topoadvisor.verify.run import Report
 from topoadvisor.verify.tables import size_text, table
-
-SCHEMA = "topoadvisor.verify/1"
 
 _PAIRS: tuple[str, ...] = ("pair", "class", "→", "←", "both", "µs", "P2P off", "NCCL", "expected", "verdict")
 _HOSTS: tuple[str, ...] = ("host", "link", "to GPU", "from GPU", "both", "expected", "verdict")
@@ -123,57 +120,56 @@ def _cell(measurement: Measurement | None) -> str:
     return "?" if measurement.gbps is None else f"{measurement.gbps:.1f}"
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: Report) -> Links:
     """The same as a JSON document."""
     believed = {(each.a, each.b): each for each in report.beliefs}
-    return {
-        "schema": SCHEMA,
-        "date": report.date,
-        "driver": report.driver,
-        "method": report.method,
-        "size_bytes": report.options.size_bytes,
-        "repeats": report.options.repeats,
-        "interrupted": report.interrupted,
-        "pairs": [_pair(judgement, believed.get((judgement.pair.a, judgement.pair.b))) for judgement in report.pairs],
-        "hosts": [_host(judgement) for judgement in report.hosts],
-        "patterns": [_pattern(judgement) for judgement in report.patterns],
-        "notes": report.notes,
-    }
+    return Links(
+        date=report.date,
+        driver=report.driver,
+        method=report.method,
+        size_bytes=report.options.size_bytes,
+        repeats=report.options.repeats,
+        interrupted=report.interrupted,
+        pairs=[_pair(judgement, believed.get((judgement.pair.a, judgement.pair.b))) for judgement in report.pairs],
+        hosts=[_host(judgement) for judgement in report.hosts],
+        patterns=[_pattern(judgement) for judgement in report.patterns],
+        notes=report.notes,
+    )
 
 
-def _pair(judgement: Judgement, believed: Belief | None) -> dict[str, Any]:
+def _pair(judgement: Judgement, believed: Belief | None) -> Pair:
     pair = judgement.pair
-    return {
-        "gpus": [pair.a, pair.b],
-        "link_class": pair.link_class,
-        "verdict": judgement.verdict,
-        "cause": judgement.cause,
-        "expected": pair.band,
-        "nccl": None if believed is None else {"path": believed.path, "gbps": believed.nccl_gbps},
-        "forward": judgement.forward,
-        "backward": judgement.backward,
-        "both": judgement.both,
-        "others": list(judgement.others),
-    }
+    return Pair(
+        gpus=(pair.a, pair.b),
+        link_class=pair.link_class,
+        verdict=judgement.verdict,
+        cause=judgement.cause,
+        expected=pair.band,
+        nccl=None if believed is None else Believed(path=believed.path, gbps=believed.nccl_gbps),
+        forward=judgement.forward,
+        backward=judgement.backward,
+        both=judgement.both,
+        others=list(judgement.others),
+    )
 
 
-def _host(judgement: HostJudgement) -> dict[str, Any]:
-    return {
-        "gpu": judgement.host.gpu,
-        "link": judgement.host.link,
-        "verdict": judgement.verdict,
-        "cause": judgement.cause,
-        "expected": judgement.host.band,
-        "to_gpu": judgement.to_gpu,
-        "from_gpu": judgement.from_gpu,
-        "both": judgement.both,
-    }
+def _host(judgement: HostJudgement) -> Host:
+    return Host(
+        gpu=judgement.host.gpu,
+        link=judgement.host.link,
+        verdict=judgement.verdict,
+        cause=judgement.cause,
+        expected=judgement.host.band,
+        to_gpu=judgement.to_gpu,
+        from_gpu=judgement.from_gpu,
+        both=judgement.both,
+    )
 
 
-def _pattern(judgement: PatternJudgement) -> dict[str, Any]:
-    return {
-        "measured": judgement.measured,
-        "alone_gbps": judgement.expected_gbps,
-        "verdict": judgement.verdict,
-        "cause": judgement.cause,
-    }
+def _pattern(judgement: PatternJudgement) -> Pattern:
+    return Pattern(
+        measured=judgement.measured,
+        alone_gbps=judgement.expected_gbps,
+        verdict=judgement.verdict,
+        cause=judgement.cause,
+    )

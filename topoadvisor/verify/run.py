@@ -17,7 +17,7 @@ from topoadvisor.errors import InputError
 from topoadvisor.snapshot import Gpu, Measurement, Snapshot, Trial
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
-from topoadvisor.verify.belief import Belief, beliefs, remarks
+from topoadvisor.verify.belief import Belief, beliefs, planned, remarks
 from topoadvisor.verify.child import Converse, End
 from topoadvisor.verify.judge import Judgement, judge, subjects
 from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
@@ -110,7 +110,7 @@ def verify(
         if reached.intersection(subjects(a.index, b.index))
     ]
     believed = beliefs(snapshot, measurements)
-    notes += remarks(believed)
+    notes += remarks(believed, lambda: planned(snapshot, [gpu.index for gpu in gpus]))
     return Report(
         pairs=judge(facts, measurements),
         hosts=judge_hosts([expectation.host_facts(gpu) for gpu in gpus], measurements),
