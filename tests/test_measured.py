@@ -142,15 +142,21 @@ def test_lines_for_the_screen() -> None:
         Measurement(kind="host-copy", subject="host>gpu:0", gbps=55.2),
         Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=300.0, size_bytes=1 << 28),
         Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=326.1, size_bytes=1 << 30),
+        Measurement(kind="alltoall", subject="gpu:0,gpu:1", gbps=1.5, size_bytes=64 << 10),
     ]
-    snapshot = machine(trial(), trial(settings={"NCCL_BUFFSIZE": "8"}, failure="SIGFPE", keep=False), measurements=runs)
+    broke = trial(settings={"NCCL_BUFFSIZE": "8"}, failure="SIGFPE", keep=False)
+    open_ends = [TrialSize(collective="all_reduce", size_bytes=1 << 30, verdict="unknown", difference=0.05)]
+    stopped = trial(settings={"NCCL_ALGO": "Ring"}, sizes=open_ends, keep=False)
+    snapshot = machine(trial(), broke, stopped, measurements=runs)
     assert measured.lines(snapshot, graph.build(snapshot)) == [
         "NV18 between GPUs: 395.8 to 396.4 GB/s one way, 783.0 GB/s both ways at once, 39.0 GB/s with P2P off, "
         "2.3 µs for a small copy (2026-11-30)",
         "GPU to host memory: 55.2 GB/s one way",
         "all_reduce over 2 GPUs: 326.1 GB/s bus bandwidth at 1 GiB",
+        "alltoall over 2 GPUs: 1.5 GB/s bus bandwidth at 64 KiB",
         "NCCL_MIN_CTAS=32: faster at 2 sizes (+4.5 to +5.0 %) in a trial of 8 rounds (2026-11-30)",
         "NCCL_BUFFSIZE=8: broke in a trial (2026-11-30)",
+        "NCCL_ALGO=Ring: not decided at 1 size in a trial of 8 rounds (2026-11-30)",
     ]
 
 

@@ -8,6 +8,8 @@ from topoadvisor.advice import AdvisedSetting, AlreadyRight
 from topoadvisor.snapshot import Measurement, Snapshot, Trial, TrialSize
 from topoadvisor.topology.model import Topology
 
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
 TRIAL = "trial"
 """Stands where a setting names its rule: it comes from `topoadvisor prove`."""
 
@@ -59,8 +61,8 @@ def _collectives(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _size(size_bytes: int) -> str:
-    gib = size_bytes / (1 << 30)
-    return f"{gib:g} GiB" if gib >= 1 else f"{size_bytes / (1 << 20):g} MiB"
+    unit, factor = next((each for each in _UNITS if size_bytes >= each[1]), _UNITS[-1])
+    return f"{size_bytes / factor:g} {unit}"
 
 
 def _range(found: Sequence[Measurement], kind: str, words: str) -> str:
@@ -90,8 +92,12 @@ def _trial(trial: Trial) -> str:
     date = f" ({trial.date[:10]})" if trial.date else ""
     if trial.failure:
         return f"{words}: broke in a trial{date}"
-    faster, slower = _at(trial, "faster"), _at(trial, "slower")
-    told = [f"faster at {_spread(faster)}" if faster else "", f"slower at {_spread(slower)}" if slower else ""]
+    faster, slower, undecided = (_at(trial, verdict) for verdict in ("faster", "slower", "unknown"))
+    told = [
+        f"faster at {_spread(faster)}" if faster else "",
+        f"slower at {_spread(slower)}" if slower else "",
+        f"not decided at {len(undecided)} size{'s' * (len(undecided) != 1)}" if undecided else "",
+    ]
     return f"{words}: {'; '.join(filter(None, told)) or 'no difference'} in a trial of {trial.rounds} rounds{date}"
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -160,6 +161,44 @@ def test_collectives_without_nccl_or_a_second_gpu_say_so(machine: Callable[..., 
     error = run("--collectives").exception
     assert isinstance(error, NothingDetermined)
     assert "there is one GPU" in error.message
+
+
+@pytest.mark.parametrize("words", [["verify"], ["verify", "--collectives"], ["prove", "NCCL_ALGO=ring"]])
+@pytest.mark.parametrize(
+    ("mig", "look", "told"),
+    [
+        ([True, True], "{}", "MIG is on for GPU0, GPU1, and MIG instances cannot copy to each other"),
+        ([None, None], '{"look": {"missing": "cupy"}}', "CuPy is not installed, and everything is measured with it"),
+        ([None, None], '{"look": {"missing": "CUDA does not work here"}}', "CUDA does not work here"),
+    ],
+)
+def test_one_sentence_says_why_nothing_can_be_measured(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], mig: list[bool | None], look: str, told: str
+) -> None:
+    here = live(2)
+    gpus = [msgspec.structs.replace(gpu, mig=on) for gpu, on in zip(here.gpus, mig, strict=True)]
+    monkeypatch.setattr(collect, "capture_live", lambda: msgspec.structs.replace(here, gpus=gpus))
+    monkeypatch.setattr(child, "command", lambda: [sys.executable, "-c", f"print({look!r})"])
+    error = (run if words[0] == "verify" else prove_app)(*words[1:]).exception
+    assert isinstance(error, NothingDetermined)
+    assert (error.message, error.exit_code) == (told, 3)
+
+
+def test_one_gpu_is_measured_to_the_host_and_cannot_be_proved(machine: Callable[..., None]) -> None:
+    machine(n=1)
+    result = run()
+    assert "There is one GPU to measure, so only its way to the host was." in result.stdout
+    error = prove_app("NCCL_ALGO=ring").exception
+    assert isinstance(error, NothingDetermined)
+    assert error.message == "there is one GPU, and this takes two that talk to each other"
+
+
+def test_without_peer_access_the_pair_says_so(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = CHILD.replace('"peer_access": True', '"peer_access": False')
+    script = refused.replace("GBPS", "20.0").replace("OUTCOME", "ok")
+    monkeypatch.setattr(child, "command", lambda: [sys.executable, "-c", script])
+    result = run()
+    assert result.stdout.count("no peer access: copies are staged through host memory") == 1
 
 
 def prove_app(*arguments: str) -> Result:

@@ -78,7 +78,7 @@ def _look(snapshot: Snapshot, converse: Converse, deadline_s: float) -> Look:
     if found[0].missing == "cupy":
         major = (snapshot.driver.cuda or "").partition(".")[0]
         packages = f"pip install cupy-cuda{major}x" if major else "pip install cupy-cuda13x (or cupy-cuda12x)"
-        raise NothingDetermined("CuPy is not installed, and the copies are made with it", hint=packages)
+        raise NothingDetermined("CuPy is not installed, and everything is measured with it", hint=packages)
     if found[0].missing:
         raise NothingDetermined(found[0].missing)
     return found[0]
