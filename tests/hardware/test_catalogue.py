@@ -23,6 +23,7 @@ TABLES = Path(catalogue.__file__).parent
         ("NVIDIA H20", "H20", "sxm", 18),
         ("NVIDIA A100-PCIE-40GB", "A100 PCIe", "pcie", 12),
         ("NVIDIA A100 80GB PCIe", "A100 PCIe", "pcie", 12),
+        ("NVIDIA A100X", "A100X", "pcie", None),
         ("A100-SXM4-40GB", "A100 SXM4", "sxm", 12),
         ("NVIDIA A100-SXM-64GB", "A100 SXM4", "sxm", 12),
         ("NVIDIA A800-SXM4-80GB", "A800 SXM4", "sxm", 8),
