@@ -47,7 +47,7 @@ TABLES = Path(catalogue.__file__).parent
         ("NVIDIA RTX 5000 Ada Generation Laptop GPU", "RTX Ada laptop", "mobile", 0),
     ],
 )
-def test_names(name: str, family: str, form: str, links: int) -> None:
+def test_names(name: str, family: str, form: str, links: int | None) -> None:
     model = catalogue.gpu_model(name)
     assert model is not None
     assert (model.family, model.form, model.max_nvlinks) == (family, form, links)
