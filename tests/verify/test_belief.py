@@ -68,6 +68,15 @@ def test_amd_sockets_are_faster_than_nccl_believes() -> None:
     assert "emit nccl-graph FILE --model measured" in told[0]
 
 
+def test_where_nccls_search_finds_nothing_that_is_told() -> None:
+    snapshot = machine("4xrtxpro6000")
+    found = beliefs(snapshot, copies(0, 2, 50.5))
+    told = remarks(found, lambda: planned(snapshot, [0, 1, 2, 3]))[0]
+    assert "NCCL 2.28.9 finds no rings that it deems fast enough and takes the GPUs in their own order, as" in told
+    ring = Graph(pattern="ring", channels=1, intra_gbps=0.1, inter_gbps=0.1, intra="SYS", inter="SYS")
+    assert "Its search found no rings" in remarks(found, lambda: logged([ring]))[0]
+
+
 def test_copies_through_host_memory_say_nothing_about_the_link() -> None:
     found = beliefs(machine("2xh200-kvm"), copies(0, 1, 39.0, peer_access=False))
     assert found[0].measured_gbps is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import sys
@@ -13,7 +14,9 @@ import networkx as nx
 import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, encode, save
+from topoadvisor.topology import graph
 from topoadvisor.topology.model import Pair, Topology
 from topoadvisor.verify.child import Converse, End, converse_with
 from topoadvisor.verify.documents import Links
@@ -432,3 +435,20 @@ def test_saving_needs_a_snapshot_of_this_machine_or_a_new_name(tmp_path: Path) -
     assert broken.read_text() == "nothing of ours"
     with pytest.raises(InputError, match="folder"):
         base_for(tmp_path / "no" / "such.json", snapshot)
+
+
+def test_what_nccl_chooses_by_a_wrong_constant_is_said() -> None:
+    """Half the links of two H200 are down; NCCL does not know."""
+    here = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+
+    def slow(job: Job, hear: Callable[[Line], None]) -> End:
+        for step in job.steps:
+            told = good(step)
+            hear(Line(measured=msgspec.structs.replace(told, seconds=[2 * each for each in told.seconds])))
+        return DONE
+
+    addresses = [gpu.address or "" for gpu in here.gpus]
+    seen = Look(cupy="14.2.0", runtime="13.2", driver="13.0", addresses=addresses)
+    report = verify(here, graph.build(here), OPTIONS, converse=children(slow, seen)[0], date="")
+    told = next(note for note in report.notes if note.startswith("NCCL plans with"))
+    assert "By that NCCL 2.28.9 chooses 12 rings of 30 GB/s, as `topoadvisor predict` shows." in told

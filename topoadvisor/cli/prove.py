@@ -72,7 +72,12 @@ def prove(
             show_default="64K to 1G",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=4, max=200, help="Of baseline and variants in turn.")] = 8,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds", min=4, max=200, help="Of baseline and variants in turn; as many again for what differs."
+        ),
+    ] = 8,
     deadline: Annotated[
         float, typer.Option("--deadline", parser=seconds, metavar="SECONDS", help="Without an answer of any rank.")
     ] = "60",  # type: ignore[assignment]  # typer parses the default too

@@ -20,6 +20,10 @@ from topoadvisor.verify import selection
 FAR: Final = 0.25
 """From this relative difference on NCCL's choices may be others than the link deserves."""
 
+NOTHING_FOUND_GBPS: Final = 0.1
+"""What NCCL notes for its rings when its search found none (`ncclTopoCompute` in `src/graph/search.cc`)."""
+_NONE: Final = "{} no rings that it deems fast enough and {} the GPUs in their own order"
+
 
 @dataclass(frozen=True)
 class Belief:
@@ -128,9 +132,11 @@ def _sentence(pairs: Sequence[Belief], rings: Rings | None) -> str:
 
 def _choice(rings: Rings) -> str:
     what = f"{rings.count} ring{'s' * (rings.count != 1)} of {rings.gbps:g} GB/s"
+    none = rings.gbps <= NOTHING_FOUND_GBPS
     if rings.predicted_for is None:
-        return f" It chose {what} by that."
-    return f" By that NCCL {rings.predicted_for} chooses {what}, as `topoadvisor predict` shows."
+        return f" {_NONE.format('Its search found', 'took')} by that." if none else f" It chose {what} by that."
+    told = _NONE.format("finds", "takes") if none else f"chooses {what}"
+    return f" By that NCCL {rings.predicted_for} {told}, as `topoadvisor predict` shows."
 
 
 def _meanwhile(belief: Belief) -> str:
