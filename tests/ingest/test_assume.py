@@ -25,7 +25,8 @@ def applied(*texts: str, to: Snapshot = THREE) -> Snapshot:
         ("cpu.vendor=Acme", "cpu.vendor", "Acme"),
         ("cpu.architecture=arm64", "cpu.architecture", "aarch64"),
         ("driver.flavour=Open", "driver.flavour", "open"),
-        ("nccl.version=2.30", "nccl.version", "2.30"),
+        ("nccl.version=2.30.3", "nccl.version", "2.30.3"),
+        ("nccl.version=2.27", "nccl.version", "2.27.7"),  # a series means its last release
         ("nccl.version=v2.28.9-1", "nccl.version", "2.28.9"),
         ("nccl.version=22809", "nccl.version", "2.28.9"),
         ("driver.version=590", "driver.version", "590"),
@@ -78,7 +79,7 @@ def test_a_file_of_nested_facts(tmp_path: Path) -> None:
     assert {each.fact: each.value for each in found} == {
         "cpu.vendor": "AMD",
         "cpu.family": 25,
-        "nccl.version": "2.30",
+        "nccl.version": "2.30.7",
         "gpu[0].pcie.max_width": 8,
         "env.NCCL_IB_DISABLE": "1",
         "env.NCCL_ALGO": "",
