@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from topoadvisor import ways
 from topoadvisor.advise import analyse
-from topoadvisor.errors import InputError
+from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import assume
 from topoadvisor.plan import Model, link_model, nearness, optimal_rings, subsets
 from topoadvisor.plan.link_model import LinkModel
@@ -19,10 +19,15 @@ from topoadvisor.topology.model import Topology
 class Machine:
     """The link models of one machine, for jobs over any of its GPUs.
 
-    Raises InputError for the measured model without measurements.
+    Raises NothingDetermined without a GPU, InputError for the measured model without measurements.
     """
 
     def __init__(self, snapshot: Snapshot, model: Model) -> None:
+        if not snapshot.gpus:
+            raise NothingDetermined(
+                "no GPU was found, so there is nothing to plan for",
+                hint="`topoadvisor scan` says what was asked and why it did not answer.",
+            )
         if model == "measured" and not any(run.kind == "peer-copy" for run in snapshot.measurements):
             raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
         self._snapshot, self._model = snapshot, model

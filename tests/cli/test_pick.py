@@ -40,7 +40,7 @@ def test_bandwidths_that_nobody_knows_are_not_shown(capsys: pytest.CaptureFixtur
         (["9"], "9 GPUs are asked for and 8 are free"),
         (["7", "--busy", "0,1"], "7 GPUs are asked for and 6 are free (2 of 8 are busy)"),
         (["4", "--compare", "0,1"], "has 2 different GPUs, not 4"),
-        (["2", "--compare", "0,0"], "has 1 different GPUs, not 2"),
+        (["2", "--compare", "0,0"], "names GPU 0 twice"),
         (["2", "--busy", "12"], "there is no GPU 12 here"),
         (["2", "--busy", "x"], "--busy 'x' is no list of GPU indexes"),
         (["2", "--model", "measured"], "holds no measurements"),

@@ -67,7 +67,9 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--gpus", "0,9"], "there is no GPU 9"),
         (["--gpus", "0"], "takes two different GPUs"),
-        (["--gpus", "0,0"], "takes two different GPUs"),
+        (["--gpus", "0,0"], "names GPU 0 twice"),
+        (["--gpus", "3-1"], "no list of GPU indexes"),
+        (["--gpus", ""], "no list of GPU indexes"),
         (["--gpus", "0,x"], "no list of GPU indexes"),
         (["--model", "measured"], "holds no measurements"),
     ],
@@ -91,3 +93,13 @@ def test_measured_hops_hold_the_rings_down(tmp_path: Path, capsys: pytest.Captur
     assert found["optimal"] is True
     # What leaves a GPU: its PCIe link (28.807 GB/s), and its bridge as slow as it was measured.
     assert found["total_gbps"] == pytest.approx(38.807, abs=1e-3)
+
+
+@pytest.mark.parametrize("verb", [["rings"], ["pick", "2"], ["emit", "nccl-graph"], ["predict"]])
+def test_no_gpu(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "empty.xml"
+    file.write_text('<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel"/></system>')
+    code = main([*verb, str(file)])
+    out, err = capsys.readouterr()
+    assert (code, out) == (3, "")
+    assert "no GPU was found" in err

@@ -45,3 +45,9 @@ def test_lines_are_told() -> None:
 def test_a_file_that_cannot_be_parsed() -> None:
     with pytest.raises(InputError, match=r"job\.json"):
         job_environment.read("{", "job.json")
+
+
+@pytest.mark.parametrize("text", ["NCCL_PROTO\0=LL", "\x01\x02", "N\0C\0C\0L\0"])
+def test_what_is_no_text(text: str) -> None:
+    with pytest.raises(InputError, match=r"job\.env: this is no text"):
+        job_environment.read(text, "job.env")

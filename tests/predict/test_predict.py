@@ -284,3 +284,56 @@ def test_the_document_is_the_same_every_time() -> None:
     first, second = (msgspec.json.encode(predict(fixture("4xa100-pcie"))) for _ in range(2))
     assert first == second
     assert msgspec.json.decode(first, type=Prediction).schema == "topoadvisor.predict/1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("NCCL_ALGO", "Ring, Tree", "initialization fails"),
+        ("NCCL_PROTO", "Simple,foo", "does not know `foo`"),
+        ("NCCL_BUFFSIZE", "8M", "NCCL dies of it"),
+        ("NCCL_SOCKET_IFNAME", "ib0", "matches no interface"),
+        ("NCCL_NET", "", "initialization fails"),
+    ],
+)
+def test_settings_that_keep_nccl_from_running(name: str, value: str, why: str) -> None:
+    machine = fixture("dgx-h100")
+    found = predict(machine, environment=[setting(name, value)])
+    (failure,) = found.failures
+    assert (failure.name, failure.value, failure.origin) == (name, value, "job.env:1")
+    assert why in failure.why
+    assert (found.groups, found.features) == (predict(machine).groups, predict(machine).features)
+    assert name not in {each.name for each in found.differences if not each.recommended}
+    assert [name, value] in [[each.name, each.value] for each in found.settings]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NCCL_ALGO", "Ring,Tree"), ("NCCL_BUFFSIZE", "8388608"), ("NCCL_SOCKET_IFNAME", "^docker"), ("NCCL_NET", "IB")],
+)
+def test_settings_with_which_nccl_runs(name: str, value: str) -> None:
+    assert predict(fixture("dgx-h100"), environment=[setting(name, value)]).failures == []
+
+
+def test_an_older_nccl_drops_a_word() -> None:
+    machine = fixture("dgx-h100", "nccl.version=2.21.5")
+    assert predict(machine, environment=[setting("NCCL_ALGO", "Ring, Tree")]).failures == []
+
+
+@pytest.mark.parametrize("name", ["NCCL_GRAPH_FILE", "NCCL_TOPO_FILE"])
+def test_a_file_decides_about_rings(name: str) -> None:
+    found = predict(fixture("dgx-1v"), environment=[setting(name, "/opt/some.xml")])
+    assert [(group.rings, group.channels) for group in found.groups] == [(None, None)]
+    assert f"{name}=/opt/some.xml" in " ".join(found.unknown)
+    assert "rings: not known instead of 6 x 20" in " ".join(difference(found, name).changes)
+
+
+def test_a_file_that_is_not_there() -> None:
+    machine = fixture("dgx-1v")
+
+    def missing(name: str) -> Prediction:
+        return predict(machine, environment=[Setting(name=name, value="/x", origin="environment", exists=False)])
+
+    assert [each.name for each in missing("NCCL_GRAPH_FILE").failures] == ["NCCL_GRAPH_FILE"]
+    assert missing("NCCL_TOPO_FILE").failures == []
+    assert missing("NCCL_TOPO_FILE").groups == predict(machine).groups

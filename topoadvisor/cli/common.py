@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -140,15 +141,28 @@ def printable(text: str) -> str:
     return _UNSAFE.sub("?", text)
 
 
+_GPU_RUN = re.compile(r"\s*(?:GPU)?([0-9]{1,4})\s*(?:[-–]\s*(?:GPU)?([0-9]{1,4})\s*)?", re.I)
+
+
 def gpu_indexes(text: str | None, option: str = "--gpus") -> list[int] | None:
-    """What an option lists. Raises InputError for anything but numbers and commas."""
+    """The GPUs that an option lists, in its order: `0,1`, `0-3`, `GPU0, GPU4-GPU6`.
+
+    Raises InputError for anything else, and for a GPU that comes twice.
+    """
     if text is None:
         return None
-    if not re.fullmatch(r"\s*[0-9]{1,4}\s*(,\s*[0-9]{1,4}\s*)*", text):
-        from topoadvisor.errors import InputError
+    from topoadvisor.errors import InputError
 
-        raise InputError(f"{option} {text[:40]!r} is no list of GPU indexes", hint="Write it as 0,1,4,5.")
-    return [int(index) for index in text.split(",")]
+    found: list[int] = []
+    for part in text.split(","):
+        run = _GPU_RUN.fullmatch(part)
+        first, last = (int(run[1]), int(run[2] or run[1])) if run else (1, 0)
+        if last < first:
+            raise InputError(f"{option} {text[:40]!r} is no list of GPU indexes", hint="Write it as 0,1,4 or 0-3.")
+        found += range(first, last + 1)
+    if (twice := next((gpu for gpu, times in Counter(found).items() if times > 1), None)) is not None:
+        raise InputError(f"{option} names GPU {twice} twice", hint="Name each GPU once.")
+    return found
 
 
 def load_snapshot(

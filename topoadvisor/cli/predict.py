@@ -55,7 +55,7 @@ def predict(
     force, and those that are advised, do about it.
     """
     from topoadvisor.errors import InputError
-    from topoadvisor.nccl import versions
+    from topoadvisor.nccl import rates, versions
     from topoadvisor.predict import job_environment
     from topoadvisor.predict.predict import predict as foresee
 
@@ -65,6 +65,11 @@ def predict(
             supplied.append(f"nccl.version={versions.release(nccl_version)}")
         except ValueError:
             raise InputError(f"{nccl_version[:40]!r} is no version of NCCL", hint="Write it as 2.28.9.") from None
+        if not versions.at_least(nccl_version, rates.OLDEST):
+            raise InputError(
+                f"NCCL {nccl_version} counts differently from {rates.OLDEST} and newer, which are known here",
+                hint=f"To see what a newer one would do: --nccl-version {rates.NEWEST}",
+            )
     snapshot = load_snapshot(sources, supplied, assume_file)
     settings, notes = job_environment.read(read_text(env), str(env)) if env is not None else (None, [])
     prediction = foresee(snapshot, gpu_indexes(gpus), settings, notes, hosts)

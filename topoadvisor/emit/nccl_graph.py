@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import msgspec
+
 from topoadvisor import __version__, planning
 from topoadvisor.errors import Declined, InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.nccl import graph_xml
@@ -106,6 +108,9 @@ def _own(given: Given, gpus: Sequence[int], version: str) -> Graph:
 
 def _predicted(snapshot: Snapshot, gpus: Sequence[int]) -> list[tuple[int, ...]]:
     """The rings that NCCL's own search finds; none where it cannot be repeated, or divides the GPUs."""
+    others = [setting for setting in snapshot.settings or () if setting.name != "NCCL_GRAPH_FILE"]
+    if snapshot.settings is not None:
+        snapshot = msgspec.structs.replace(snapshot, settings=others)
     try:
         seen = look(snapshot, Asked(sorted(gpus), None, "not asked", Searches()))
     except NothingDetermined:

@@ -62,9 +62,13 @@ def _channels(before: Outlook, after: Outlook) -> Iterator[str]:
 
 def _summary(outlook: Outlook) -> str:
     each = [
-        f"{rings_in_words(group.rings)} ({group.channels} channels)" if group.rings is not None else "not known"
+        f"{rings_in_words(group.rings)} ({group.channels} {'channel' if group.channels == 1 else 'channels'})"
+        if group.rings is not None
+        else "not known"
         for group in outlook.groups
     ]
+    if len(each) > 1 and set(each) == {"not known"}:
+        return f"not known in {len(each)} groups of GPUs"
     if len(each) > 1 and len(set(each)) == 1:
         return f"{len(each)} groups of GPUs with {each[0]} each"
     return "; ".join(each)

@@ -33,6 +33,15 @@ class Present(Struct, frozen=True, kw_only=True):
     """What NCCL makes of the text, where the variable is one of NCCL's; None = it counts as not set."""
 
 
+class Failure(Struct, frozen=True, kw_only=True):
+    """A setting with which NCCL does not run."""
+
+    name: str
+    value: str
+    origin: str
+    why: str
+
+
 class Pair(Struct, frozen=True, kw_only=True):
     """One ordered pair of GPUs: how `a` sends to `b`."""
 
@@ -130,6 +139,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
     gpus: list[str]
     """Of each host."""
     hosts: int
+    failures: list[Failure]
+    """Settings with which NCCL does not run; the rest is about the job without them."""
     settings: list[Present]
     pairs: list[Pair]
     groups: list[Group]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from topoadvisor.errors import InputError
 from topoadvisor.lint.model import Assignment, Contents, Unreadable
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import embedded
 from topoadvisor.snapshot import Setting
 
+_NO_TEXT: Final = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
 
 def read(text: str, file: str) -> tuple[list[Setting], list[str]]:
     """What is set in the end, the first of a name in force, and what was left out, one sentence each.
 
-    Raises InputError for a file that cannot be parsed.
+    Raises InputError for a file that is no text, or cannot be parsed.
     """
+    if _NO_TEXT.search(text):
+        raise InputError(
+            "this is no text: it holds control characters", file=file, hint="Give a script or a file of settings."
+        )
     kind = embedded.kind_of_name(file) or embedded.kind_of_text(text)
     try:
         contents = embedded.read(Piece(text), kind)

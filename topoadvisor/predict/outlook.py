@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topoadvisor.errors import NothingDetermined
-from topoadvisor.nccl import graphs, host, versions
+from topoadvisor.nccl import graphs, host, topo_xml, versions
 from topoadvisor.nccl.board import Board
 from topoadvisor.nccl.host import Connection, Host
 from topoadvisor.nccl.levels import NcclPath
@@ -82,11 +82,11 @@ def look(snapshot: Snapshot, asked: Asked) -> Outlook:
     except TooLarge as error:
         raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
     told = features.Told(snapshot, machine, variables, job.version)
-    groups = _groups(job, seen, variables, asked)
+    groups = _groups(job, seen, variables, asked, _from_file(snapshot, variables))
     return Outlook(
         version=job.version,
         gpus=sorted((job.label(gpu) for gpu in seen.gpus), key=lambda label: int(label.removeprefix("GPU"))),
-        pairs=_pairs(job, seen, told),
+        pairs=_pairs(job, seen, told, _topo_file(snapshot, variables)),
         groups=groups,
         ports=_ports(job, seen),
         features=[
@@ -100,13 +100,15 @@ def look(snapshot: Snapshot, asked: Asked) -> Outlook:
     )
 
 
-def _pairs(job: Job, seen: Host, told: features.Told) -> list[Pair]:
-    pairs = [_pair(job.label(a), job.label(b), each, told) for (a, b), each in seen.connections.items()]
+def _pairs(job: Job, seen: Host, told: features.Told, described: str | None) -> list[Pair]:
+    pairs = [_pair(job.label(a), job.label(b), each, told, described) for (a, b), each in seen.connections.items()]
     return sorted(pairs, key=lambda pair: (int(pair.a.removeprefix("GPU")), int(pair.b.removeprefix("GPU"))))
 
 
-def _pair(a: str, b: str, connection: Connection, told: features.Told) -> Pair:
+def _pair(a: str, b: str, connection: Connection, told: features.Told, described: str | None) -> Pair:
     reach, choice = connection.reach, connection.choice
+    taken = nccl_view.GRANTED in connection.inferred
+    foreign = [f"what NCCL_TOPO_FILE={described} says about it was not read"] if described is not None else []
     return Pair(
         a=a,
         b=b,
@@ -114,16 +116,16 @@ def _pair(a: str, b: str, connection: Connection, told: features.Told) -> Pair:
         via=told.via(connection) if choice.kind == "P2P" else None,
         path=reach.kind.name if reach.kind is not None else None,
         gbps=round(reach.gbps, 4) if reach.gbps is not None else None,
-        why=choice.why,
+        why=choice.why.replace("driver grants", "driver is taken to grant") if taken else choice.why,
         unknown=reach.unknown,
-        inferred=list(dict.fromkeys([*reach.inferred, *connection.inferred])),
+        inferred=list(dict.fromkeys([*reach.inferred, *connection.inferred, *foreign])),
     )
 
 
-def _groups(job: Job, seen: Host, variables: Variables, asked: Asked) -> list[Group]:
+def _groups(job: Job, seen: Host, variables: Variables, asked: Asked, from_file: str | None) -> list[Group]:
     labels = [[job.label(gpu) for gpu in group] for group in seen.groups]
     inter = asked.hosts > 1
-    why = _no_search(job, seen, inter)
+    why = from_file or _no_search(job, seen, inter)
     if why is not None:
         return [Group(gpus=group, rings=None, trees=None, channels=None, why=why, inferred=[]) for group in labels]
     boards = host.boards(job.system, job.given, variables.choices(), seen, inter=inter)
@@ -131,6 +133,28 @@ def _groups(job: Job, seen: Host, variables: Variables, asked: Asked) -> list[Gr
         _group(group, board, job.version, variables, asked.searches)
         for group, board in zip(labels, boards, strict=True)
     ]
+
+
+def _topo_file(snapshot: Snapshot, variables: Variables) -> str | None:
+    """The file that NCCL completes the machine from, where there may be one and a dump does not show the outcome."""
+    file = variables.text("NCCL_TOPO_FILE")
+    setting = next((each for each in snapshot.settings or () if each.name == "NCCL_TOPO_FILE"), None)
+    missing = setting is not None and setting.exists is False
+    dumped = any(raw.source == topo_xml.SOURCE for raw in snapshot.raw)
+    return None if missing or dumped else file
+
+
+def _from_file(snapshot: Snapshot, variables: Variables) -> str | None:
+    """Why a file decides about rings and trees, and not NCCL's search of the machine as it was read."""
+    graph_file, described = variables.text("NCCL_GRAPH_FILE"), _topo_file(snapshot, variables)
+    if graph_file is not None:
+        return (
+            f"NCCL takes those that NCCL_GRAPH_FILE={graph_file} holds and does not search; it was not read, and "
+            "where NCCL cannot open it initialization fails"
+        )
+    if described is not None:
+        return f"NCCL takes parts of the machine from NCCL_TOPO_FILE={described}, which was not read; give it as SOURCE"
+    return None
 
 
 def _no_search(job: Job, seen: Host, inter: bool) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import msgspec
 
@@ -12,7 +12,7 @@ from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume
 from topoadvisor.nccl import rates, reading
 from topoadvisor.nccl.settings import registry
-from topoadvisor.predict import changes
+from topoadvisor.predict import changes, failures
 from topoadvisor.predict.document import Difference, Nccl, Prediction, Present
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
 from topoadvisor.predict.variables import DECISIVE
@@ -51,17 +51,26 @@ def predict(
         chosen = [int(label.removeprefix("GPU")) for label in visible.value]
         notes.append(f"The job is on the {len(chosen)} GPUs that CUDA_VISIBLE_DEVICES lists.")
     asked = Asked(chosen, *_gdr(analysis), Searches(), hosts)
+    everything = snapshot
+    version = look(snapshot, asked).version
+    failing = list(failures.find(_first(snapshot.settings or ()), analysis.facts, version))
+    for each in failing:
+        snapshot = _without(snapshot, each.name)
     outlook = look(snapshot, asked)
     return Prediction(
         nccl=_nccl(snapshot, outlook),
         gpus=outlook.gpus,
         hosts=hosts,
-        settings=list(_in_force(snapshot, outlook.version)),
+        failures=failing,
+        settings=list(_in_force(everything, outlook.version)),
         pairs=outlook.pairs,
         groups=outlook.groups,
         ports=outlook.ports,
         features=outlook.features,
-        differences=[*_present(snapshot, asked, outlook), *_advised(snapshot, asked, outlook, analysis)],
+        differences=[
+            *_present(snapshot, asked, outlook),
+            *_advised(snapshot, asked, outlook, analysis, {each.name for each in failing}),
+        ],
         unknown=list(dict.fromkeys(_unknown(outlook, snapshot.nics, hosts))),
         notes=[*notes, *outlook.notes],
     )
@@ -92,7 +101,7 @@ def _in_force(snapshot: Snapshot, version: str) -> Iterator[Present]:
         info = registry().get(setting.name)
         read = reading.read(info, setting.value, version) if info is not None and info.exists_in(version) else None
         becomes = read.becomes if read is not None else None
-        yield Present(name=setting.name, value=setting.value, origin=_where(setting), becomes=becomes)
+        yield Present(name=setting.name, value=setting.value, origin=failures.place(setting), becomes=becomes)
 
 
 def _first(settings: Sequence[Setting]) -> Iterator[Setting]:
@@ -104,25 +113,23 @@ def _first(settings: Sequence[Setting]) -> Iterator[Setting]:
     yield from (first[name] for name in sorted(first))
 
 
-def _where(setting: Setting) -> str:
-    return f"{setting.origin}:{setting.line}" if setting.line is not None else setting.origin
-
-
 def _present(snapshot: Snapshot, asked: Asked, outlook: Outlook) -> Iterator[Difference]:
     for setting in _first(snapshot.settings or ()):
         found = []
         if setting.name in DECISIVE:
             found = changes.between(look(_without(snapshot, setting.name), asked), outlook)
         yield Difference(
-            name=setting.name, value=setting.value, origin=_where(setting), recommended=False, changes=found
+            name=setting.name, value=setting.value, origin=failures.place(setting), recommended=False, changes=found
         )
 
 
-def _advised(snapshot: Snapshot, asked: Asked, outlook: Outlook, analysis: Analysis) -> Iterator[Difference]:
+def _advised(
+    snapshot: Snapshot, asked: Asked, outlook: Outlook, analysis: Analysis, failing: Set[str]
+) -> Iterator[Difference]:
     for setting in analysis.advice.settings:
-        found = []
+        found = ["NCCL runs, which it does not with the value that is set"] if setting.name in failing else []
         if setting.name in DECISIVE:
-            found = changes.between(outlook, look(_with(snapshot, setting), asked))
+            found += changes.between(outlook, look(_with(snapshot, setting), asked))
         yield Difference(name=setting.name, value=setting.value, origin=setting.rule, recommended=True, changes=found)
 
 

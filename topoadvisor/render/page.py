@@ -7,6 +7,8 @@ import textwrap
 
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
 COLORS = {"error": "31;1", "warning": "33;1", "info": "36;1"}
+_LEAST_ROOM = 12
+"""Columns for the text beside what a line starts with."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -36,10 +38,22 @@ class Page:
         self.paragraph(text, rest="  ", code="1")
 
     def paragraph(self, text: str, first: str = "", rest: str = "", code: str = "") -> None:
-        """Wrap `text`; the first line starts with `first`, the others with `rest`. Prefixes are not coloured."""
+        """Wrap `text`; the first line starts with `first`, the others with `rest`. Prefixes are not coloured.
+
+        A `first` that leaves too little room is wrapped on lines of its own.
+        """
+        if self.width - len(_ESCAPE.sub("", first)) < _LEAST_ROOM:
+            self.lines += textwrap.wrap(
+                first.rstrip(),
+                self.width,
+                subsequent_indent=rest,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            first = rest
         wrapped = textwrap.wrap(
             text,
-            self.width - max(len(_ESCAPE.sub("", first)), len(rest)),
+            max(self.width - max(len(_ESCAPE.sub("", first)), len(rest)), _LEAST_ROOM),
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, product
 
 from topoadvisor.predict import changes
-from topoadvisor.predict.document import Channels, Difference, Feature, GpuPort, Group, Pair, Prediction, State
-from topoadvisor.render.page import Page
+from topoadvisor.predict.document import Channels, Difference, Failure, Feature, GpuPort, Group, Pair, Prediction, State
+from topoadvisor.render.page import COLORS, MARKS, Page
 
 _MARKS: dict[State, str] = {"on": "on", "off": "off", "unknown": "?"}
 _MOST_WAYS = 12
@@ -24,6 +25,7 @@ def render(prediction: Prediction, *, width: int = 100, color: bool = False) -> 
     where = f", on each of {prediction.hosts} hosts" if prediction.hosts > 1 else ""
     page.paragraph(f"What NCCL {nccl.version} will do: {ranks}{where}", rest="  ", code="1")
     page.paragraph(f"NCCL's version: {nccl.origin}. Bandwidths are those of its own model, no measurements.", code="2")
+    _failures(prediction.failures, page)
     _transports(prediction.pairs, page)
     for group in prediction.groups:
         _group(group, len(prediction.groups) > 1, page)
@@ -39,6 +41,16 @@ def render(prediction: Prediction, *, width: int = 100, color: bool = False) -> 
     for note in prediction.notes:
         page.paragraph(note, rest="  ", code="2")
     return "\n".join(page.lines) + "\n"
+
+
+def _failures(failures: Sequence[Failure], page: Page) -> None:
+    if not failures:
+        return
+    page.heading(f"NCCL does not run with {'this setting' if len(failures) == 1 else 'these settings'}")
+    for each in failures:
+        text = f"{each.name}={_shortened(each.value)} ({each.origin}): {each.why}."
+        page.paragraph(text, first=f"  {page.paint(MARKS['error'], COLORS['error'])} ", rest="    ")
+    page.paragraph(f"What follows is the job without {'it' if len(failures) == 1 else 'them'}.", first="  ", rest="  ")
 
 
 def spans(gpus: Sequence[str]) -> str:
@@ -126,14 +138,15 @@ def _group(group: Group, several: bool, page: Page) -> None:
         page.paragraph(f"{group.why}.", first="  ", rest="  ")
         return
     page.heading(f"{group.channels} {'channel' if group.channels == 1 else 'channels'}{where}")
-    page.paragraph(_in_words(group.rings, "ring"), first="  ", rest="    ")
-    orders = list(_orders(group.rings))
-    runs = [(order, len(list(alike))) for order, alike in groupby(orders)]
+    fewer = (group.channels or 0) < group.rings.searched
+    found = "the search finds " if fewer else ""
+    page.paragraph(found + _in_words(group.rings, "ring"), first="  ", rest="    ")
+    runs = list(Counter(_orders(group.rings)).items())
     for order, times in runs[:_MOST_ORDERS]:
         page.paragraph(order, first=f"  {times:>4} ×  ", rest=" " * 9)
     if len(runs) > _MOST_ORDERS:
         page.lines.append(f"        and {len(runs) - _MOST_ORDERS} more (--format json)")
-    page.paragraph(_in_words(group.trees, "tree"), first="  ", rest="    ")
+    page.paragraph(found + _in_words(group.trees, "tree"), first="  ", rest="    ")
     times = (group.channels or 0) // max(group.rings.searched, 1)
     used = f"NCCL uses each {'twice' if times == 2 else f'{times} times'}" if group.why is None else group.why
     page.paragraph(f"{used}.", first="  ", rest="    ", code="2")

@@ -28,7 +28,8 @@ from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import bandwidth, nccl_document
 from topoadvisor.topology.nccl_tree import Document
 
-_GRANTED: Final = "whether the driver grants peer access was not read; it is taken for granted"
+GRANTED: Final = "whether the driver grants peer access was not read; it is taken for granted"
+"""Said of a pair that only this lets have peer access."""
 _REFUSED: Final = "stock drivers refuse peer access on this model"
 
 
@@ -221,7 +222,7 @@ class _Driver:
     def __call__(self, a: Node, b: Node) -> Grant:
         one, other = (system.integer(node.element, "dev") for node in (a, b))
         if one is None or other is None:
-            return Grant(True, _GRANTED)
+            return Grant(True, GRANTED)
         if (assumed := self._assumed.get((one, other))) is not None:
             return Grant(assumed)
         status = self._status.get((one, other), (None, None))
@@ -231,7 +232,7 @@ class _Driver:
             return Grant(True)
         if any(_refuses(self._gpus[index]) for index in (one, other) if index in self._gpus):
             return Grant(False, _REFUSED)
-        return Grant(True, _GRANTED)
+        return Grant(True, GRANTED)
 
 
 def _refuses(gpu: Gpu) -> bool:
