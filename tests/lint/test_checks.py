@@ -281,3 +281,62 @@ def test_the_comment_that_silences_is_not_the_reason() -> None:
 
 def test_the_oldest_public_release_stands_for_older_ones() -> None:
     assert "ENV104" not in codes("export NCCL_SHM_DISABLE=1", version="2.1.15")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "becomes"),
+    [
+        ("NCCL_CGA_CLUSTER_SIZE=16", "ENV114", "8"),
+        ("NCCL_MAX_CTAS=128", "ENV114", "64"),
+        ("NCCL_SHM_LOCALITY=3", "ENV114", "2"),
+        ("NCCL_COLLNET_ENABLE=2", "ENV114", "0"),
+        ("NCCL_MIN_CTAS=0", "ENV113", None),
+        ("NCCL_COMM_BLOCKING=5", "ENV113", None),
+        ("NCCL_P2P_DISABLE=2", "ENV114", "0"),
+        ("NCCL_GDRCOPY_ENABLE=2", "ENV114", "0"),
+        ("NCCL_IB_DISABLE=2", "ENV114", "1"),
+        ("NCCL_NVLS_ENABLE=3", "ENV114", "1"),
+        ("NCCL_WORK_FIFO_BYTES=1000000", "ENV114", "1048576"),
+        ("NCCL_IB_ADDR_RANGE=10.0.0.0", "ENV113", None),
+        ("NCCL_IB_ADDR_RANGE=10.0.0.0/33", "ENV113", None),
+        ("NCCL_THREAD_THRESHOLDS=1,2,3", "ENV112", "1"),
+    ],
+)
+def test_what_nccl_works_with_instead(line: str, code: str, becomes: str | None) -> None:
+    (found,) = told(f"export {line}")
+    assert (found.code, found.becomes) == (code, becomes)
+
+
+@pytest.mark.parametrize("line", ["NCCL_IB_ADDR_RANGE=10.0.0.0/16", "NCCL_THREAD_THRESHOLDS='-1 8 64'"])
+def test_texts_that_nccl_takes(line: str) -> None:
+    assert codes(f"export {line}") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "fails"),
+    [
+        ("NCCL_ALGO=allreduce:tree", "only Tree for AllReduce", None),
+        ("NCCL_ALGO=Ring", "only Ring", None),
+        ("NCCL_PROTO=Simple", "only Simple", None),
+        ("NCCL_ALGO=Tree", "only Tree", "Broadcast, Reduce, AllGather, ReduceScatter cannot"),
+        (
+            "NCCL_ALGO='tree;broadcast:ring'",
+            "only Tree and Ring for Broadcast",
+            "Reduce, AllGather, ReduceScatter cannot",
+        ),
+    ],
+)
+def test_a_list_says_which_collectives_fail(line: str, words: str, fails: str | None) -> None:
+    (found,) = told(f"export {line}")
+    assert found.code == "ENV116"
+    assert words in found.message
+    assert (fails in found.message) if fails else ("fail" not in found.message)
+
+
+def test_a_list_that_an_old_nccl_drops_allows_nothing_at_all() -> None:
+    assert codes("export NCCL_ALGO=allreduce:tree", version="2.22.3") == ["ENV112"]
+
+
+def test_ll128_is_forced_only_where_nccl_leaves_it_out() -> None:
+    assert "ENV001" not in codes("export NCCL_PROTO=LL128", **on("fixture:dgx-1v"))
+    assert "ENV001" in codes("export NCCL_PROTO=LL128", **on("fixture:8x4090"))

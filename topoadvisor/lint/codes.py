@@ -154,7 +154,7 @@ CODES: Final = {
         "Unset it. NCCL_PROTO=^LL128 is the way to exclude LL128.",
         "export NCCL_PROTO=^LL\n",
         "run.sh",
-        covers=("ENV001",),
+        covers=("ENV001", "ENV022"),
     ),
     "ENV116": Code(
         "algorithm-or-protocol-forced",

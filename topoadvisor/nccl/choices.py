@@ -12,6 +12,15 @@ FUNCTIONS: Final = frozenset({"broadcast", "reduce", "allgather", "reducescatter
 ALGORITHMS: Final = frozenset({"tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat"})
 PROTOCOLS: Final = frozenset({"ll", "ll128", "simple"})
 
+KNOWS: Final[Mapping[str, frozenset[str]]] = {
+    "broadcast": frozenset({"ring"}),
+    "reduce": frozenset({"ring"}),
+    "allgather": frozenset({"ring", "collnetdirect", "nvls", "pat"}),
+    "reducescatter": frozenset({"ring", "collnetdirect", "nvls", "pat"}),
+    "allreduce": ALGORITHMS - {"pat"},
+}
+"""Function → algorithms that it has (`ncclTopoTuneModel` in `src/graph/tuning.cc`)."""
+
 SPELLING: Final = {
     **{
         name.lower(): name

@@ -6,6 +6,8 @@ Checked against NCCL's source: `src/misc/param.cc` (numbers), `src/include/param
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +19,10 @@ _HCAS: Final = 32
 _PARAM_DUMP: Final = "NCCL_PARAM_DUMP_ALL"
 _THREADS: Final = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
 _BUFFER: Final = "NCCL_BUFFSIZE"
+_UNDEFINED: Final = -(2**31)
+"""`NCCL_CONFIG_UNDEF_INT`: what the communicator asks for."""
+_LARGEST_CLUSTER: Final = 8
+_WORK_FIFO: Final = str(1 << 20)
 _LEAST_BUFFER: Final = 1024
 """Bytes below which the pieces of a ring, half a buffer in whole 512 bytes, are empty, and NCCL divides by 0."""
 _PLUGIN_LISTS: Final = {"NCCL_NET_PLUGIN": "2.27.3", "NCCL_GIN_PLUGIN": "2.29.7", "NCCL_RMA_PLUGIN": "2.30.7"}
@@ -90,7 +96,8 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
     if text != str(value):
         harmless, why = _why(text)
         (hints if harmless else surprises).append(f"NCCL reads {value}: {why}")
-    becomes, misread = str(value), bool(surprises)
+    becomes: str | None = str(value)
+    misread = bool(surprises)
     if info.bits and not 0 <= value < 2 ** info.bits[-1] and not _stands_for_something(info, value, version):
         kept = value % 2 ** info.bits[0]
         field = kept % 2 ** info.bits[-1]
@@ -103,6 +110,9 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
             f"NCCL takes {threads} threads: it wants a multiple of 32 from {info.minimum} to {info.maximum}"
         )
         becomes = str(threads)
+    elif (acts := _acts(info.name, value, version)) is not None:
+        becomes, why = acts
+        surprises.append(why)
     elif (outside := _outside(info, value, version)) is not None:
         surprises.append(outside)
     return Reading(
@@ -112,6 +122,38 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
         outside=bool(surprises) and not misread,
         fatal=info.name == _BUFFER and 0 <= value < _LEAST_BUFFER,
     )
+
+
+def _acts(name: str, value: int, version: str | None) -> tuple[str | None, str] | None:
+    """What NCCL works with instead of a number that it does read, and why; None = with the number itself.
+
+    `src/init.cc` (groups of blocks, COLLNET_ENABLE, COMM_BLOCKING, GDRCOPY_ENABLE, WORK_FIFO_BYTES),
+    `src/graph/connect.cc` (channels), `src/graph/paths.cc`, `src/transport/shm.cc`, `src/transport/nvls.cc`,
+    `src/transport/net_ib/init.cc` of 2.30.7.
+    """
+    channels = 64 if version is None or versions.at_least(version, "2.25.1") else 32
+    match name:
+        case "NCCL_MIN_CTAS" | "NCCL_MAX_CTAS" if value <= 0 and value != _UNDEFINED:
+            return None, f"NCCL ignores {value}, and takes what the communicator asks for"
+        case "NCCL_MIN_CTAS" | "NCCL_MAX_CTAS" | "NCCL_MAX_NCHANNELS" | "NCCL_MIN_NCHANNELS" if value > channels:
+            return str(channels), f"NCCL has no more than {channels} channels"
+        case "NCCL_CGA_CLUSTER_SIZE" if value > _LARGEST_CLUSTER:
+            return str(_LARGEST_CLUSTER), f"NCCL takes {_LARGEST_CLUSTER} for whatever is above"
+        case "NCCL_COMM_BLOCKING" if value not in (0, 1, _UNDEFINED):
+            return None, f"NCCL ignores {value}: it is neither 0 nor 1"
+        case "NCCL_COLLNET_ENABLE" if value not in (0, 1, _UNDEFINED):
+            return "0", f"{value} is neither 0 nor 1, and NCCL takes 0"
+        case "NCCL_SHM_LOCALITY" if value not in (1, 2):
+            return "2", f"{value} is neither 1 nor 2, and NCCL takes 2"
+        case "NCCL_NVLS_ENABLE" if value not in (0, 1, 2):
+            return "1", f"{value} acts as 1 does: on, without asking the GPU"
+        case "NCCL_IB_DISABLE" if value not in (0, 1):
+            return "1", f"every number but 0 disables, so {value} does, too"
+        case "NCCL_P2P_DISABLE" | "NCCL_GDRCOPY_ENABLE" if value not in (0, 1, -2):
+            return "0", f"only 1 acts, and {value} does nothing"
+        case "NCCL_WORK_FIFO_BYTES" if value > 0 and value & (value - 1):
+            return _WORK_FIFO, f"{value} is no power of two, and the default is taken"
+    return None
 
 
 def _threads(info: SettingInfo, value: int) -> int:
@@ -214,6 +256,10 @@ def _selection(info: SettingInfo, text: str, version: str | None) -> Reading:
 def _text(info: SettingInfo, text: str, version: str | None) -> Reading:
     if not text:
         return _empty(info, version)
+    if info.name == "NCCL_IB_ADDR_RANGE":
+        return _addresses(text)
+    if info.name == "NCCL_THREAD_THRESHOLDS":
+        return _thresholds(text)
     surprises = []
     if text != text.strip():
         surprises.append("NCCL trims nothing: blanks around the value are part of it")
@@ -223,6 +269,31 @@ def _text(info: SettingInfo, text: str, version: str | None) -> Reading:
     if info.parser == "path" and bare[:1] in ("~", "$"):
         surprises.append("NCCL expands neither ~ nor variables")
     return Reading(text, tuple(surprises))
+
+
+def _addresses(text: str) -> Reading:
+    """`address/length` (`envIbAddrRange` in `src/transport/net_ib/connect.cc`); blanks are part of the address."""
+    address, slash, length = text.partition("/")
+    if not slash:
+        return Reading(None, ("NCCL ignores an address without / and a length",))
+    try:
+        family = ipaddress.ip_address(address)
+    except ValueError:
+        return Reading(None, (f"`{address}` is no address, and NCCL ignores it",))
+    bits = re.match(r"\s*[+-]?[0-9]+", length)
+    if bits is not None and int(bits[0]) > family.max_prefixlen:
+        return Reading(None, (f"{bits[0]} is above {family.max_prefixlen}, and NCCL ignores the address",))
+    return Reading(text)
+
+
+def _thresholds(text: str) -> Reading:
+    """Six numbers with blanks between them, of which the first that is none ends the list (`src/graph/tuning.cc`)."""
+    kept = re.match(r"(\s*[+-]?[0-9]+(?=\s|$|[^0-9])){0,6}", text, re.A)
+    numbers = kept[0].split() if kept is not None else []
+    if kept is None or text[kept.end() :].strip():
+        why = "NCCL wants blanks between the numbers, no more than six, and drops what follows"
+        return Reading(" ".join(numbers) or None, (why,))
+    return Reading(" ".join(numbers))
 
 
 def _empty(info: SettingInfo, version: str | None) -> Reading:

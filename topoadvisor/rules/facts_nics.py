@@ -42,6 +42,8 @@ _VIRBR_SKIPPED: Final = "2.28"
 
 _BY_NAME: Final = "inferred: first by name, the order of the kernel was not read"
 
+_CHOSEN: Final = "an NCCL topology XML names only the network devices that NCCL chose in that run"
+
 _MOST_INTERFACES: Final = 16
 """NCCL keeps no more (`MAX_IFS` in `src/include/socket.h`)."""
 
@@ -139,6 +141,8 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     origin, why = sources.origin(*NETWORK), sources.why(*NETWORK)
     unread = None if snapshot.nics is not None else Unknown(why)
     devices = {name: scope for name, scope in nics.items() if scope.value("nic.rdma")}
+    if snapshot.origin == "nccl-topology-xml" and not devices:
+        unread = unread or Unknown(_CHOSEN)
     node.put("rdma.count", unread or Known(len(devices), origin))
     node.put("rdma.names", unread or Known(_natural(devices), origin))
     states = [scope.facts["nic.state"] for scope in devices.values()]
@@ -146,7 +150,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     active = [name for name in _natural(devices) if devices[name].value("nic.state") == "ACTIVE"]
     node.put("rdma.active", missing or Known(active, blend(states) if states else origin))
     node.put("rdma.link_layers", missing or Known(_layers(active, devices), origin))
-    node.put("rdma.efa", unread or any_of([_efa(name, scope, origin) for name, scope in devices.items()]))
+    node.put("rdma.efa", unread or any_of([_efa(name, scope, origin, snapshot) for name, scope in devices.items()]))
     local = _local(active, devices, missing)
     node.put("rdma.gpu_local", local)
     others = follow(lambda near: [name for name in active if name not in near], local)
@@ -168,7 +172,8 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
     default = snapshot.host.default_interface
     node.read("net.default_interface", default, sources.origin(*PROC), sources.why(*PROC))
-    interfaces = node.put("net.interfaces", _interfaces(snapshot.nics, unread, origin))
+    chosen = Unknown(_CHOSEN) if snapshot.origin == "nccl-topology-xml" else unread
+    interfaces = node.put("net.interfaces", _interfaces(snapshot.nics, chosen, origin))
     candidates = _candidates(interfaces, node)
     node.put("net.candidates", candidates)
     kinds = {nic.interface: nic.kind for nic in snapshot.nics or []}
@@ -232,7 +237,11 @@ def _natural(names: Mapping[str, Scope]) -> list[str]:
     return sorted(names, key=natural)
 
 
-def _efa(name: str, scope: Scope, origin: str) -> Fact:
+def _efa(name: str, scope: Scope, origin: str, snapshot: Snapshot) -> Fact:
+    address = next((nic.address for nic in snapshot.nics or [] if nic.name == name), None)
+    card = next((each for each in snapshot.pci or [] if address is not None and each.address == address), None)
+    if card is not None and card.vendor == "0x1d0f" and (card.device or "").startswith("0xefa"):
+        return Known(True, origin)
     driver = scope.facts["nic.driver"]
     if name.startswith("efa_") or scope.value("nic.driver") == "efa":
         return Known(True, origin)

@@ -41,6 +41,7 @@ _PATCHED: Final = "inferred: the driver grants P2P on a model on which stock dri
 _HONEST_SINCE: Final = "550.40.07"
 """Older stock drivers claim P2P between GeForce cards of the Ada generation, and it does not work."""
 
+_LL128_PATHS: Final = ("LOC", "NVL", "NVB", "C2C")
 _UNSURE: Final = "U"
 _OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
 """Mildest first."""
@@ -120,6 +121,7 @@ def summarise(
     node.put("p2p.acs_bridges", _acs_bridges(scopes))
     paths = column("pair.nccl_path")
     node.put("p2p.worst_nccl_path", follow(_worst, *paths) if paths else _alone(""))
+    node.put("nvlink.ll128_by_itself", _ll128(node))
     classes = column("pair.pcie_class")
     node.put("p2p.worst_class", follow(_farthest, *classes) if classes else _alone(""))
     node.put("p2p.switch_pairs", follow(lambda *names: sum(name in ("PIX", "PXB") for name in names), *classes))
@@ -163,6 +165,15 @@ def _acs_bridges(pairs: Sequence[Scope]) -> Fact:
 
 def _alone(value: Any) -> Fact:
     return Known(value, "derived")
+
+
+def _ll128(node: Scope) -> Fact:
+    """Whether NCCL uses LL128 within the machine without being told (`ncclTopoTuneModel` in `src/graph/tuning.cc`)."""
+    near = follow(lambda path: path in ("", *_LL128_PATHS), node.facts["p2p.worst_nccl_path"])
+    if isinstance(near, Unknown) or not near.value:
+        return near
+    low, high = node.facts["gpus.compute_capability_min"], node.facts["gpus.compute_capability_max"]
+    return follow(lambda least, most: least >= 9.0 or least == most >= 7.0, low, high)
 
 
 def _worst(*names: str) -> str:

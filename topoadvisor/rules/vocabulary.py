@@ -54,6 +54,7 @@ gpus.beyond_level_pairs text | the pairs that gpus.beyond_level counts
 nvlink.any bool | some NVLink is up
 nvlink.refused_pairs text | pairs with NVLink whose peer access the driver refuses; empty when none
 nvlink.full_mesh bool | every pair of GPUs has NVLink
+nvlink.ll128_by_itself bool | NCCL uses LL128 between all GPUs of this machine without being told
 nvlink.switch bool | NVLinks run through NVSwitches
 nvlink.hidden_switch bool | NVLink peers exist that this operating system cannot see
 nvlink.summary text | NVLink classes and how many pairs have each

@@ -27,7 +27,7 @@ from topoadvisor.topology import graph
 
 _MOST_ROUNDS: Final = 8
 """Values of one variable in one file that are judged; a file with more is a sweep."""
-_NEEDS_MACHINE: Final = frozenset({"ENV001", "ENV002", "NET033"})
+_NEEDS_MACHINE: Final = frozenset({"ENV001", "ENV002", "ENV022", "NET033"})
 """Rules that take over from a check of ours where the machine is known."""
 _READS: Final = re.compile(r"env\.([A-Z][A-Z0-9_]*)")
 _NO_TOPOLOGY: Final = "no topology was given"

@@ -185,14 +185,14 @@ def _dead(event: Assignment, around: Mapping[str, Assignment]) -> Iterator[Found
     off = around.get("NCCL_IB_DISABLE")
     network = around.get("NCCL_NET")
     if off is not None and parse_int(off.value or "") == 1:
-        why = "NCCL_IB_DISABLE=1"
+        why = "NCCL_IB_DISABLE=1: NCCL's own InfiniBand and RoCE transport is off"
     elif network is not None and (network.value or "").lower() == "socket":
-        why = f"NCCL_NET={network.value}"
+        why = f"NCCL_NET={network.value}: NCCL uses sockets only"
     else:
         return
     if event.name.startswith(_DEAD_WITHOUT_RDMA) and event.name != "NCCL_IB_DISABLE":
         if settings.find(event.name) is not None:
-            yield about(event, "ENV152", f"{event.name} has no effect with {why}: NCCL uses no RDMA at all")
+            yield about(event, "ENV152", f"{event.name} has no effect with {why}")
     elif event.name in ("NCCL_IB_DISABLE", "NCCL_NET"):
         names = [
             name
@@ -201,7 +201,7 @@ def _dead(event: Assignment, around: Mapping[str, Assignment]) -> Iterator[Found
         ]
         if names:
             verb = "have" if len(names) > 1 else "has"
-            yield about(event, "ENV152", f"{', '.join(names)} {verb} no effect with {why}: NCCL uses no RDMA at all")
+            yield about(event, "ENV152", f"{', '.join(names)} {verb} no effect with {why}")
 
 
 def ranks(contents: Contents) -> Iterator[Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from topoadvisor.lint.document import Severity
@@ -22,6 +22,13 @@ _OFF: Final = frozenset({"false", "no", "off", "disable", "disabled", "n", "f", 
 _UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"\s*([0-9]+)\s*([kmg])(ib)?\s*", re.I | re.A)
 _READS: Final = re.compile(r"^NCCL reads \S+: ")
+_FUNCTIONS: Final = {
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+    "allgather": "AllGather",
+    "reducescatter": "ReduceScatter",
+    "allreduce": "AllReduce",
+}
 _LISTS: Final = frozenset({"algo", "proto", "ifname", "hca", "debug-subsys"})
 
 
@@ -78,7 +85,7 @@ def _judged(
 
 def _before(info: SettingInfo, text: str, found: Reading, version: str | None) -> str:
     """What older releases make of it, when the version is not known and they differ."""
-    if version is not None:
+    if version is not None or _is_number(info):
         return ""
     said = []
     for since, last in reversed(_BOUNDARIES):
@@ -176,8 +183,9 @@ def without_machine(assignment: Assignment, contents: Contents, judge: Judge) ->
     if for_a_cloud(contents):
         return
     names = choices.algorithms(judge.version) if assignment.name == "NCCL_ALGO" else choices.PROTOCOLS
-    listed = choices.parse(text)
-    if choices.unknown_words(text, names) or not any(each.names for each in listed):
+    found = choices.read(text, names, judge.version)
+    listed = found.choices
+    if found.error or found.ignored or not any(each.names for each in listed):
         return
     if assignment.name == "NCCL_PROTO" and choices.forces_ll128(text):
         how = "leaves LL128 in and so " if text.lstrip().startswith("^") else ""
@@ -186,12 +194,28 @@ def without_machine(assignment: Assignment, contents: Contents, judge: Judge) ->
         )
         yield about(assignment, "ENV115", message, advice=("NCCL_PROTO=^LL128 excludes it.",))
     elif not all(each.inverted for each in listed):
-        allowed = ", ".join(choices.SPELLING.get(name, name) for each in listed for name in each.names)
+        allowed = " and ".join(_allowed(each) for each in listed if not each.inverted)
         what = "algorithm" if assignment.name == "NCCL_ALGO" else "protocol"
         strict = judge.version is None or versions.at_least(judge.version, choices.STRICT_SINCE)
-        ends = f"; since {choices.STRICT_SINCE} a collective that does not know it fails" if strict else ""
+        without = _without(listed) if strict and what == "algorithm" else []
+        ends = f"; {', '.join(without)} cannot use that, and fail" if without else ""
         message = f"{assignment.name}={text} allows only {allowed}: NCCL no longer picks the {what} by size{ends}"
         yield about(assignment, "ENV116", message)
+
+
+def _allowed(choice: choices.Choice) -> str:
+    names = ", ".join(choices.SPELLING.get(name, name) for name in choice.names)
+    return names if choice.function is None else f"{names} for {_FUNCTIONS[choice.function]}"
+
+
+def _without(listed: Sequence[choices.Choice]) -> list[str]:
+    """Collectives for which nothing is left of the algorithms that they have."""
+    left = dict(choices.KNOWS)
+    for each in listed:
+        for function in left if each.function is None else [each.function]:
+            named = frozenset(each.names)
+            left[function] = choices.KNOWS[function] - named if each.inverted else choices.KNOWS[function] & named
+    return [_FUNCTIONS[function] for function, algorithms in left.items() if not algorithms]
 
 
 def for_a_cloud(contents: Contents) -> bool:
