@@ -340,3 +340,25 @@ def test_a_list_that_an_old_nccl_drops_allows_nothing_at_all() -> None:
 def test_ll128_is_forced_only_where_nccl_leaves_it_out() -> None:
     assert "ENV001" not in codes("export NCCL_PROTO=LL128", **on("fixture:dgx-1v"))
     assert "ENV001" in codes("export NCCL_PROTO=LL128", **on("fixture:8x4090"))
+
+
+def test_words_that_pytorch_takes_for_one_number() -> None:
+    line = "export NCCL_BLOCKING_WAIT={} TORCH_NCCL_BLOCKING_WAIT=true\n"
+    assert "ENV152" not in codes(line.format(1))
+    assert "ENV152" in codes(line.format(0))
+
+
+def test_a_level_that_prints_nothing_is_no_debugging() -> None:
+    assert codes("NCCL_DEBUG=debug\n", "nccl.conf") == ["ENV113"]
+    assert codes("NCCL_DEBUG=INFO\n", "nccl.conf") == ["ENV141"]
+
+
+def test_items_of_compose_are_taken_as_they_are() -> None:
+    text = "services:\n  a:\n    environment:\n      - {}\n"
+    assert codes(text.format('NCCL_SOCKET_IFNAME="eth0"'), "compose.yaml") == ["ENV112"]
+    assert codes(text.format("NCCL_SOCKET_IFNAME=eth0"), "compose.yaml") == []
+    assert codes(text.format("NCCL_SOCKET_IFNAME = eth0"), "compose.yaml") == ["ENV122"]
+
+
+def test_quotes_of_a_word_processor_are_letters() -> None:
+    assert codes("export NCCL_SOCKET_IFNAME=“eth0”") == ["ENV112"]

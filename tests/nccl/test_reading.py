@@ -237,3 +237,11 @@ def test_attention_is_a_level_since_2_32_3() -> None:
 def test_what_is_no_version_is_refused() -> None:
     with pytest.raises(ValueError, match="not a version"):
         _read("NCCL_NTHREADS", "1", "new")
+
+
+@pytest.mark.parametrize("version", ["2.28.9", "2.30.3", None])
+def test_a_variable_that_came_with_the_strict_kind_was_never_a_number(version: str | None) -> None:
+    found = reading.read(registry()["NCCL_PARAM_DUMP_ALL"], "yes", version)
+    assert found is not None
+    assert found.becomes is None
+    assert not any("before" in each for each in found.surprises)

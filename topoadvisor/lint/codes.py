@@ -205,7 +205,7 @@ CODES: Final = {
         "warning",
         "A line that sets nothing, or stops the reader",
         "nccl.conf skips a line without `=`. Error in .deepspeed_env, whose reader stops at an empty line "
-        "or a comment.",
+        "or a comment. A blank before `=` in an item of Compose is part of the name.",
         "Write NAME=VALUE, or take the line out.",
         "NCCL_IB_DISABLE 1\n",
         "nccl.conf",

@@ -19,6 +19,7 @@ _HCAS: Final = 32
 _PARAM_DUMP: Final = "NCCL_PARAM_DUMP_ALL"
 _THREADS: Final = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
 _BUFFER: Final = "NCCL_BUFFSIZE"
+_QUOTES: Final = frozenset("\"'“”‘’„")
 _UNDEFINED: Final = -(2**31)
 """`NCCL_CONFIG_UNDEF_INT`: what the communicator asks for."""
 _LARGEST_CLUSTER: Final = 8
@@ -58,8 +59,8 @@ def read(info: SettingInfo, text: str, version: str | None = None) -> Reading | 
         case "int" | "bool-int":
             return number(info, text, version)
         case "strict-bool":
-            since = info.since if info.name == _PARAM_DUMP and info.since else words.STRICT_SINCE
-            return _words(words.strict_bool(text, version, since=since))
+            # This one came with the strict kind, so no release reads it as a number.
+            return _words(words.strict_bool(text, None if info.name == _PARAM_DUMP else version))
         case "level":
             return _level(levels.parse_level(text, version))
         case "merge-level":
@@ -244,6 +245,8 @@ def _selection(info: SettingInfo, text: str, version: str | None) -> Reading:
     most = _INTERFACES if info.parser == "ifname" or old else _HCAS
     found = selection.parse(text, version, most=most)
     surprises = list(selection.surprises(text, version))
+    if _QUOTES.intersection(text):
+        surprises.append("NCCL removes no quotes: they are part of the names")
     if len(selection.parse(text, version).entries) > most:
         surprises.append(f"NCCL keeps {most} names and drops the rest")
     hints = tuple(selection.hints(text, version))

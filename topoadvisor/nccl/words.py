@@ -67,14 +67,14 @@ def default_subsystems(version: str | None = None) -> tuple[str, ...]:
     return next((names for since, names in _DEFAULT_MASKS if _since(version, since)), ("INIT",))
 
 
-def strict_bool(text: str, version: str | None = None, *, since: str = STRICT_SINCE) -> WordReading:
-    """A switch of the strict kind: 1, T, TRUE, 0, F, FALSE in any case; before `since` it was a number."""
-    if not _since(version, since):
+def strict_bool(text: str, version: str | None = None) -> WordReading:
+    """A switch of the strict kind: 1, T, TRUE, 0, F, FALSE in any case; before `STRICT_SINCE` it was a number."""
+    if not _since(version, STRICT_SINCE):
         number = parse_int(text)
         if number is None:
             return WordReading(None)
         plain = text in ("0", "1")
-        return WordReading(str(number), () if plain else (f"NCCL before {since} reads a number here: {number}",))
+        return WordReading(str(number), () if plain else (f"NCCL before {STRICT_SINCE} reads a number here: {number}",))
     word = text.lower()
     if word in ("1", "t", "true"):
         return WordReading("1")

@@ -109,7 +109,7 @@ def _stays(assignment: Assignment, judge: Judge, commented: bool) -> Iterator[Fo
         return
     text = assignment.value.strip()
     where = {"conf": "in a file for every job", "image": "in an image", "service": "in a service that stays"}
-    if _debugs(info, text):
+    if _debugs(info, text, judge.version):
         severity = "warning" if assignment.way == "conf" else "info"
         message = f"{info.name}={text} is for debugging, and stands {where[assignment.way]}"
         yield about(assignment, "ENV141", message, severity=severity)  # type: ignore[arg-type]
@@ -127,11 +127,12 @@ def _stays(assignment: Assignment, judge: Judge, commented: bool) -> Iterator[Fo
         yield about(assignment, "ENV142", message)
 
 
-def _debugs(info: SettingInfo, text: str) -> bool:
+def _debugs(info: SettingInfo, text: str, version: str | None) -> bool:
     if info.owner != "NCCL":
         loud = info.name == "TORCH_DISTRIBUTED_DEBUG" and text.upper() in ("INFO", "DETAIL")
         return loud or (info.name in _SLOWS and text.lower() not in _QUIET)
-    on = text.lower() not in _QUIET and text != info.default
+    found = reading.read(info, text, version)
+    on = text.lower() not in _QUIET and text != info.default and (found is None or found.becomes is not None)
     return info.setting_class == "diagnostic" and on and not info.name.startswith(_HARMLESS)
 
 

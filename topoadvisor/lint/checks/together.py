@@ -84,9 +84,15 @@ def _fabric(values: Values) -> str | None:
     return "multi-node NVLink needs cuMem: NCCL_MNNVL_ENABLE does nothing with NCCL_CUMEM_ENABLE=0" if needs else None
 
 
+def _switched(text: str) -> str:
+    """A value with the words that PyTorch takes for 1 and 0 as these (`getCvarBool` in `c10d/Utils.hpp`)."""
+    word = text.strip().lower()
+    return "1" if word in ("y", "yes", "t", "true") else "0" if word in ("n", "no", "f", "false") else word
+
+
 def _differ(old: str, new: str) -> _Odds:
     def tell(values: Values) -> str | None:
-        same = values[old] == values[new]
+        same = _switched(values[old]) == _switched(values[new])
         return (
             None
             if same

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from topoadvisor.lint.model import Assignment, Contents, Unreadable, Way, watched
+from topoadvisor.lint.model import Assignment, Contents, Remark, Unreadable, Way, watched
 from topoadvisor.lint.pieces import Piece
 
 _UNKNOWN: Final = "\ue000"
@@ -21,6 +21,7 @@ _TEMPLATE: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.S)
 _ONLY_TEMPLATE: Final = re.compile(r"^[ \t]*(\{\{(?:(?!\}\}).)*\}\}|\{%(?:(?!%\}).)*%\})[ \t]*$", re.M | re.S)
 """Templates on lines of their own: conditions, loops, and what is put there as a whole."""
 _ITEM: Final = re.compile(r"[A-Za-z_]\w*=.*", re.A | re.S)
+_BLANK: Final = re.compile(r"([A-Za-z_]\w*)[ \t]+=.*", re.A)
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{?([A-Za-z_]\w*)")
 _SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet", "ConfigMap"})
 _STAYS: Final = frozenset({"InferenceService", "RayService", "Service", "KServe", "SeldonDeployment"})
@@ -179,6 +180,9 @@ class _Walker:
                 replace(around, way=way),
                 at=start + max(raw.find(name), 0),
             )
+        elif (blank := _BLANK.fullmatch(text)) is not None and _sets(blank[1], around):
+            message = f"the blank before = is part of the name: nobody finds {blank[1]}"
+            self._contents.remarks.append(Remark("ENV122", self._piece.at(self._raw(item)[0]), message, blank[1]))
         else:
             self._scalar(item, around)
 
