@@ -40,14 +40,6 @@ def test_the_models_differ_and_say_so(capsys: pytest.CaptureFixture[str]) -> Non
     assert totals == {"expected": 450.0, "nccl": 370.8}
 
 
-def test_equal_speed_over_nvlink_beats_a_worse_split_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    """On a cube mesh rings that also take PCIe hops carry more, but do not divide into equal channels."""
-    equal = document(capsys, "fixture:dgx-1v")["equal_speed"]
-    assert isinstance(equal, dict)
-    assert equal["total_gbps"] == 150.0
-    assert len(equal["channels"]) == 6
-
-
 def test_a_number_of_channels(capsys: pytest.CaptureFixture[str]) -> None:
     equal = document(capsys, "fixture:dgx-h100", "--channels", "12")["equal_speed"]
     assert isinstance(equal, dict)
@@ -103,3 +95,36 @@ def test_no_gpu(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[s
     out, err = capsys.readouterr()
     assert (code, out) == (3, "")
     assert "no GPU was found" in err
+
+
+def test_equal_speed_is_the_best_of_all_numbers_of_channels(capsys: pytest.CaptureFixture[str]) -> None:
+    best = document(capsys, "fixture:dgx-1v")["equal_speed"]
+    of_25 = document(capsys, "fixture:dgx-1v", "--channels", "25")["equal_speed"]
+    assert best == of_25
+    assert (len(best["channels"]), best["gbps_each"], best["total_gbps"]) == (25, 6.25, 156.25)  # type: ignore[index,arg-type]
+
+
+def test_no_channels_of_one_speed_without_bandwidths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "matrix.txt"
+    cells = [["X" if a == b else "NV1" if (a + b) % 2 else "NV2" for b in range(4)] for a in range(4)]
+    rows = ["\t" + "\t".join(f"GPU{gpu}" for gpu in range(4))]
+    rows += [f"GPU{gpu}\t" + "\t".join(row) for gpu, row in enumerate(cells)]
+    file.write_text("\n".join(rows))
+    found = document(capsys, str(file))
+    assert found["channels"]
+    assert (found["total_gbps"], found["equal_speed"]) == (None, None)
+    assert "Channels of one speed are not given" in " ".join(found["notes"])  # type: ignore[arg-type]
+    assert main(["emit", "nccl-graph", "--model", "expected", str(file)]) == 2
+    assert "bandwidths" in capsys.readouterr().err
+
+
+def test_why_there_is_no_ring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus = "".join(
+        f'<pci busid="0000:0{gpu + 1}:00.0" class="0x030200" link_speed="16 GT/s" link_width="16">'
+        f'<gpu dev="{gpu}" sm="80" rank="{gpu}" gdr="1"/></pci>'
+        for gpu in range(2)
+    )
+    file = tmp_path / "system.xml"
+    file.write_text(f'<system version="1"><cpu numaid="0" arch="x86_64">{gpus}</cpu></system>')
+    notes = " ".join(document(capsys, str(file), "--model", "nccl")["notes"])  # type: ignore[arg-type]
+    assert "the file leaves the NVLinks to NCCL" in notes

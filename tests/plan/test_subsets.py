@@ -213,3 +213,16 @@ def test_the_order_is_that_of_the_best_ring() -> None:
     first = planning.best_rings(read("dgx-1v"), gpus=found.best.gpus).channels[0].order
     assert found.best.order == first
     assert found.best.cuda_visible_devices == ",".join(map(str, first))
+
+
+def test_the_index_order_where_it_is_as_fast() -> None:
+    from topoadvisor.plan.optimum import Optimum
+    from topoadvisor.plan.problem import Ring
+    from topoadvisor.plan.subsets import _order
+
+    hops = list(itertools.permutations(range(4), 2))
+    problem = Problem(4, {hop: [(at, 1.0)] for at, hop in enumerate(hops)}, [10.0] * len(hops))
+    best = Optimum((Ring((0, 2, 1, 3), 10.0),), 10.0, 10.0, {})
+    assert list(_order(problem, best)) == [0, 1, 2, 3]
+    slow = Problem(4, problem.loads, [5.0 if hop == (0, 1) else 10.0 for hop in hops])
+    assert list(_order(slow, best)) == [0, 2, 1, 3]

@@ -59,7 +59,7 @@ def render(
     document = planning.best_rings(snapshot, model=model, gpus=gpus)
     view = nccl_view.of(snapshot, document.gpus)
     links = link_model.nccl(view)
-    if document.equal_speed is None:
+    if not document.channels:
         raise TopoAdvisorError(
             "there are no rings to write", hint=f"`topoadvisor rings --model {model}` says why: {document.notes[0]}"
         )
@@ -67,6 +67,10 @@ def render(
         raise TopoAdvisorError(
             f"NCCL's bandwidths are not known here: {links.unknown}",
             hint="The file has to hold them. Capture on the machine itself: `topoadvisor capture -o node.json`.",
+        )
+    if document.equal_speed is None:
+        raise TopoAdvisorError(
+            f"the bandwidths of the model {model} are not known here", hint="--model nccl takes NCCL's own."
         )
     ours = [tuple(channel.order) for channel in document.equal_speed.channels]
     if against is not None:

@@ -1,11 +1,13 @@
 """The best rings that all run at one speed, as NCCL's channels do.
 
 The fractional optimum bounds them. It is met where its rings, or others on what is left of the links, divide into a
-few equal parts; otherwise the best division that was found stands, and is not called optimal.
+few equal parts; otherwise each number of rings is tried at the speeds that fill a link, and the best that was found
+stands, and is not called optimal.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +25,8 @@ MOST_CHANNELS: Final = 32
 
 _PROGRAMS: Final = 60
 """Linear programs that are solved at most in looking for equal parts."""
+_PROGRAMS_IN_ALL: Final = 160
+"""The same in looking for the number of rings that carries most; 8 V100s take 74 of some 2 ms."""
 _STARTERS: Final = 40
 _AT_ONCE: Final = 60
 _TRIES: Final = 8
@@ -71,10 +75,20 @@ def equal_speed(
             met, count, rings = True, wanted, orders_found
             break
     if not met and search is not None:
-        rings = search.fastest(count, total / count, best.gbps / count) or rings
+        search.programs_left = _PROGRAMS_IN_ALL
+        for wanted in (count, *(each for each in counts if each != count)):
+            if (faster := search.fastest(wanted, total / wanted, best.gbps / wanted)) is not None:
+                rings, count = faster, wanted
+                total = count * _each(space, rings)
     written = tuple(order for order in sorted(rings) for _ in range(rings[order]))
-    each = min(1 / float(space.columns(np.array(written, dtype=np.int64)).sum(axis=0).max()), best.bound / count)
+    each = min(_each(space, rings), best.bound / count)
     return Channels(written, each, optimal=each * count >= best.bound * (1 - SAME))
+
+
+def _each(space: Space, rings: Counter[tuple[int, ...]]) -> float:
+    """GB/s at which all these rings can run at once."""
+    columns = space.columns(np.array(list(rings), dtype=np.int64))
+    return 1 / float((columns * np.array(list(rings.values()))[:, None]).sum(axis=0).max())
 
 
 def fewer(problem: Problem, best: Optimum, space: Space) -> tuple[Ring, ...]:
@@ -123,6 +137,8 @@ class _Search:
         self._whole = whole
         """Links on which every load is a whole number of units, so that a part of a unit of room is of no use."""
         self._programs = 0
+        self.programs_left = math.inf
+        """Programs that may be solved before nothing more is found."""
         priced = np.array([best.prices.get(int(link), 0.0) > 0 for link in space.links], dtype=bool)
         self._full = best.gbps * smallest[whole & priced]
         """What the total takes of a link in one ring, for links that every best set fills, loaded in whole units."""
@@ -197,21 +213,25 @@ class _Search:
         fitting = np.nonzero((self._columns[:, ~open_links] <= 0).all(axis=1))[0]
         return sum(self._solve(np.where(open_links, room, 1.0), fitting).values())
 
+    def _spent(self) -> bool:
+        return self._programs >= _PROGRAMS or self.programs_left <= 0
+
     def _solve(self, room: Vector, fitting: npt.NDArray[np.int64] | None = None) -> dict[int, float]:
         """How many of which rings fit, fractions allowed; nothing once too many programs were solved."""
         if fitting is None:
             fitting = np.nonzero((self._columns <= room + SAME).all(axis=1))[0]
-        if not len(fitting) or self._programs >= _PROGRAMS:
+        if not len(fitting) or self._spent():
             return {}
         scaled = self._columns[fitting] / np.maximum(room, SAME)
         chosen = list(range(min(_STARTERS, len(fitting))))
         while True:
             self._programs += 1
+            self.programs_left -= 1
             solution = maximise(scaled[chosen])
             worth = 1 - scaled @ solution.prices
             new = [int(at) for at in np.argsort(-worth, kind="stable")[:_AT_ONCE] if worth[at] > SAME]
             new = [at for at in new if at not in chosen]
-            if not new or self._programs >= _PROGRAMS:
+            if not new or self._spent():
                 break
             chosen += new
         return {

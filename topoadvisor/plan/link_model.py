@@ -138,11 +138,13 @@ def nccl(view: View) -> LinkModel:
     links: list[Link] = []
     loads: dict[tuple[int, int], tuple[Load, ...]] = {}
     unknown, missing = None, []
+    reasons: dict[str | None, None] = {}
     for a, b in permutations(range(len(view.gpus)), 2):
         reach = view.pairs[view.gpus[a], view.gpus[b]]
         steps = [(start, end, _link(start, end)) for start, end in pairwise(reach.nodes)]
         if not steps or any(link is None for _, _, link in steps):
             missing.append(f"{view.gpus[a]} to {view.gpus[b]}")
+            reasons[reach.unknown] = None
             continue
         unknown = unknown or reach.unknown
         intel = reach.kind is NcclPath.PHB and any(map(system.is_intel, reach.nodes))
@@ -157,7 +159,8 @@ def nccl(view: View) -> LinkModel:
         loads[a, b] = tuple(hop.items())
     notes = list(view.notes)
     if missing:
-        notes.append(f"No way is known for {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}.")
+        why = "".join(f"; {reason}" for reason in reasons if reason)
+        notes.append(f"No way is known for {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}{why}.")
     inferred = list(nccl_view.inferred(view))
     return LinkModel(
         gpus=tuple(int(label.removeprefix("GPU")) for label in view.gpus),

@@ -55,8 +55,8 @@ class EqualSpeed(msgspec.Struct, frozen=True):
     """The best set of rings of one speed, at most 32."""
 
     channels: list[Channel]
-    gbps_each: float | None
-    total_gbps: float | None
+    gbps_each: float
+    total_gbps: float
     optimal: bool
 
 
@@ -76,6 +76,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The total meets the bound, and nothing was assumed that could lower it."""
     binding: list[Binding]
     equal_speed: EqualSpeed | None
+    """None without a ring, and where bandwidths are not known."""
     notes: list[str]
     seconds: float
     """Time of the search, which is all in this document that differs between two runs."""
@@ -88,7 +89,7 @@ def solve(model: LinkModel, name: Model, *, channels: int | None = None) -> Docu
     notes = list(model.notes)
     space = Space(problem)
     best = optimum(problem, space)
-    split = _split(model, best, space, channels) if best else None
+    split = _split(model, best, space, channels) if best and model.unknown is None else None
     if best is not None:
         best = replace(best, rings=equal.fewer(problem, best, space))
     known = best is not None and model.unknown is None
@@ -96,6 +97,7 @@ def solve(model: LinkModel, name: Model, *, channels: int | None = None) -> Docu
         notes.insert(0, _without_ring(model))
     if best is not None and model.unknown:
         notes.append(f"The bandwidths are not known ({model.unknown}): the orders rest on the kinds of links alone.")
+        notes.append("Channels of one speed are not given: how many there should be follows from the bandwidths.")
     if best is not None and not best.proven:
         notes.append(
             f"Not proven best: no set of rings can pass {best.bound:.4g} GB/s, and this one does not reach it."
@@ -110,7 +112,7 @@ def solve(model: LinkModel, name: Model, *, channels: int | None = None) -> Docu
         bound_gbps=round(best.bound, 6) if best and known else None,
         optimal=bool(best and best.proven and known and model.certain),
         binding=binding(model, best) if best and known else [],
-        equal_speed=_equal(model, split, known) if split else None,
+        equal_speed=_equal(model, split) if split else None,
         notes=notes,
         seconds=round(time.perf_counter() - start, 4),
     )
@@ -159,12 +161,12 @@ def _channel(model: LinkModel, ring: Ring, known: bool) -> Channel:
     return Channel([model.gpus[node] for node in ring.order], round(ring.gbps, 6) if known else None)
 
 
-def _equal(model: LinkModel, split: equal.Channels, known: bool) -> EqualSpeed:
+def _equal(model: LinkModel, split: equal.Channels) -> EqualSpeed:
     return EqualSpeed(
-        channels=[_channel(model, Ring(order, split.gbps_each), known) for order in split.orders],
-        gbps_each=round(split.gbps_each, 6) if known else None,
-        total_gbps=round(split.gbps, 6) if known else None,
-        optimal=split.optimal and known and model.certain,
+        channels=[_channel(model, Ring(order, split.gbps_each), known=True) for order in split.orders],
+        gbps_each=round(split.gbps_each, 6),
+        total_gbps=round(split.gbps, 6),
+        optimal=split.optimal and model.certain,
     )
 
 

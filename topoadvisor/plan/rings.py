@@ -20,6 +20,9 @@ from topoadvisor.topology.model import Topology
 
 _NEARLY_ALL: Final = 0.9
 """Share of the total that NVLink alone has to carry for hops over PCIe to be left out."""
+_WITH_PCIE: Final = "Hops over PCIe beside NVLink would make it {} GB/s (`topoadvisor rings`)."
+_PCIE_MAY: Final = "Hops over PCIe beside NVLink may add to that (`topoadvisor rings`)."
+"""Where only a limit is known, which rings need not reach."""
 
 _WORDS = {
     "nvlink": "NVLink",
@@ -70,7 +73,8 @@ class _Planner:
         found = None if alone and alone.gbps >= _NEARLY_ALL * most else self._best(everything)
         if alone and (found is None or alone.gbps >= _NEARLY_ALL * found.gbps):
             most = found.gbps if found else most
-            return self._written(over_nvlink, alone, most if most > alone.gbps * (1 + 1e-3) else None)
+            more = None if most <= alone.gbps * (1 + 1e-3) else _WITH_PCIE.format(f"{most:.4g}") if found else _PCIE_MAY
+            return self._written(over_nvlink, alone, more)
         if found is None:
             return Plan(
                 rings=[],
@@ -103,7 +107,7 @@ class _Planner:
         seen = limit.gbps <= best.bound * (1 + SAME)
         return _Found(rings, best.bound, self._limit_in_words(limit) if seen else self._prices_in_words(best.prices))
 
-    def _written(self, of: Problem, found: _Found, with_pcie: float | None = None) -> Plan:
+    def _written(self, of: Problem, found: _Found, more: str | None = None) -> Plan:
         notes: list[str] = []
         used = [self._net.routes[hop] for ring in found.rings for hop in hops_of(ring.order)]
         links = {link for hop in of.loads for link in self._net.routes[hop].links}
@@ -122,10 +126,8 @@ class _Planner:
             notes += self._unknowns_in_words(loaded)
             if not meets:
                 notes.append("Not proven best: these rings do not reach that.")
-            if with_pcie:
-                notes.append(
-                    f"Hops over PCIe beside NVLink would make it {with_pcie:.4g} GB/s at most (`topoadvisor rings`)."
-                )
+            if more:
+                notes.append(more)
         if any(route.transport == "staged" for route in used):
             notes.append("Staged hops also pass through host memory, whose own speed is not in this model.")
         return Plan(

@@ -18,7 +18,7 @@ from topoadvisor.plan import Model, optimal_rings, symmetry
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.plan.nearness import Nearness
 from topoadvisor.plan.optimum import Optimum, optimum
-from topoadvisor.plan.problem import Problem, limit, loads_of
+from topoadvisor.plan.problem import SAME, Problem, limit, loads_of, rate
 
 SCHEMA = "topoadvisor.pick/1"
 
@@ -318,7 +318,7 @@ class Chooser:
 
     def written(self, gpus: Set) -> Choice:
         model, best = self.optimum(gpus)
-        order = [gpus[node] for node in best.rings[0].order] if best else list(gpus)
+        order = [gpus[node] for node in _order(model.problem(), best)] if best else list(gpus)
         known = best is not None and model.unknown is None
         binding = optimal_rings.binding(model, best) if best is not None and known else []
         return Choice(
@@ -354,6 +354,12 @@ class Chooser:
             loss_percent=round(_percent(mine, top), 2) if known else None,
             text=text + taken,
         )
+
+
+def _order(problem: Problem, best: Optimum) -> Sequence[int]:
+    """Index order where a ring in it is as fast alone as the best ring, else that ring's."""
+    found, first = best.rings[0].order, range(problem.n)
+    return first if rate(problem, first) >= rate(problem, found) * (1 - SAME) else found
 
 
 def _percent(mine: float, top: float) -> float:

@@ -63,10 +63,9 @@ def _channels(document: Document, page: Page) -> None:
     equal = document.equal_speed
     if equal is None:
         return
-    each = "" if equal.gbps_each is None else f" × {equal.gbps_each:.4g} = {equal.total_gbps:.4g} GB/s"
-    count = len(equal.channels)
-    proven = ", the most there can be" if equal.optimal else ", the best that was found" if each else ""
-    page.heading(f"As channels of one speed: {count}{each}{proven}")
+    total = f"{len(equal.channels)} × {equal.gbps_each:.4g} = {equal.total_gbps:.4g} GB/s"
+    proven = "the most there can be" if equal.optimal else "the best that was found"
+    page.heading(f"As channels of one speed: {total}, {proven}")
     for order, alike in groupby(_order(channel) for channel in equal.channels):
         page.paragraph(order, first=f"  {len(list(alike)):>2} ×  ", rest=" " * 8)
 
