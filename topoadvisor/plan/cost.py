@@ -1,9 +1,10 @@
 """How long a collective takes on one node: NCCL's own estimate by algorithm and protocol, and what was measured.
 
 The estimate is NCCL's (`ncclTopoTuneModel` and `ncclTopoGetAlgoTime` in `src/graph/tuning.cc`, constants of 2.28.9 and
-newer; those of 2.26 and 2.27 are the same but for Blackwell, and older ones were not compared): a latency, and a bandwidth of the channels that its search
-finds. NCCL takes the algorithm and protocol with the least of it. It knows nothing of the time that a framework needs
-to launch a collective, nor how large messages have to be before links are filled.
+newer; those of 2.26 and 2.27 are the same but for Blackwell, and older ones were not compared): a latency, and a
+bandwidth of the channels that its search finds. NCCL takes the algorithm and protocol with the least of it. It knows
+nothing of the time that a framework needs to launch a collective, nor how large messages have to be before links are
+filled.
 
 Its latencies and bandwidths are those of NCCL's own code in all 373 entries of the reference runs of 2.30.7.
 
