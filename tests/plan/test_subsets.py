@@ -226,3 +226,14 @@ def test_the_index_order_where_it_is_as_fast() -> None:
     assert list(_order(problem, best)) == [0, 1, 2, 3]
     slow = Problem(4, problem.loads, [5.0 if hop == (0, 1) else 10.0 for hop in hops])
     assert list(_order(slow, best)) == [0, 2, 1, 3]
+
+
+def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from topoadvisor.plan import subsets
+
+    machine = detect.read(["fixture:dgx-1v"], stdin=io.BytesIO())
+    whole = planning.pick(machine, 2)
+    monkeypatch.setattr(subsets, "_MOST_AFTER", 0)
+    short = planning.pick(machine, 2)
+    said = "Equally good sets were not compared by what they leave for a job of twice the size."
+    assert (short.best.gbps, said in whole.notes, said in short.notes) == (whole.best.gbps, False, True)

@@ -24,10 +24,12 @@ SCHEMA = "topoadvisor.pick/1"
 
 _MOST_SETS: Final = 2_000
 """Sets that are looked at for one size, after symmetry; 10 GPUs have 252 at most."""
-_MOST_STEPS: Final = 60_000
+_MOST_STEPS: Final = 20_000
 """Groups that are tried at most in dividing all GPUs."""
 _MOST_TIED: Final = 64
 """Equally good sets whose remains are compared."""
+_MOST_AFTER: Final = 300
+"""Sets that are looked at for what a choice leaves to a job of twice the size; 10 GPUs have 70 at most."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -110,6 +112,8 @@ def solve(
         notes.append(f"The bandwidths are not known ({unknown}): the choice rests on the kinds of links alone.")
     if not exact:
         notes.append("Not proven best: more sets than could be looked at, or rings that are not proven best.")
+    if not chooser.compared_all:
+        notes.append("Equally good sets were not compared by what they leave for a job of twice the size.")
     if not groups_exact:
         notes.append("The groups are not proven best: they were formed one after another.")
     nearest = chooser.nearest(size)
@@ -160,6 +164,8 @@ class Chooser:
         self._scores: dict[object, Score] = {}
         self._steps = 0
         self.proven = True
+        self.compared_all = True
+        """Equally good sets were told apart by all that they leave."""
 
     def of(self, gpus: Set) -> Chooser:
         """The same for some of the GPUs."""
@@ -251,6 +257,9 @@ class Chooser:
         key = self._shape(size, others)
         if key not in self._bests:
             sets, _ = self._sets(twice, others)
+            if len(sets) > _MOST_AFTER:
+                self.compared_all = False
+                return (self._score(size, others),)
             top = self._fastest(sets)
             nics, hosts = min(self._near.of(each) for each in sets if self._bounded(each, top) == top)
             self._bests[key] = top, -nics, -hosts
