@@ -41,7 +41,7 @@ def test_link_states() -> None:
         (f"{GPU0}\t Link 0: 25 GB/s\n\t...\n{GPU1}\t Link 0: 25 GB/s\n\t...\n", [None, None]),
         (f"{GPU0}\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n{GPU1}\t Link 0: 25 GB/s\n", [2, None]),
         (f"{GPU0}\t Link 0: 25 GB/s\n{GPU1}\t Link 0: 25 GB/s\n...\n", [1, 1]),
-        (f"{GPU0}\t Link 0: 25 GB/s\n", [1]),
+        (f"{GPU0}\t Link 0: 25 GB/s\n", [None]),  # its board has 12
         (f"{GPU0}\t Link 0: 25 GB/s\n{GPU1}NVML: all links are inActive\n", [1, 0]),
     ],
 )

@@ -225,7 +225,7 @@ def test_functions_that_are_nested_without_end_are_cut() -> None:
 
 
 def test_peer_access_by_what_was_read_then_the_catalogue_then_for_granted() -> None:
-    assert nccl_view.of(machine()).pairs["GPU0", "GPU1"].inferred == (nccl_view._GRANTED,)
+    assert nccl_view.of(machine()).pairs["GPU0", "GPU1"].inferred == (nccl_view.GRANTED,)
     refused = machine(p2p=[P2p(a=0, b=1, read="CNS"), P2p(a=1, b=0, read="OK", write="CNS")])
     assert set(kinds(nccl_view.of(refused)).values()) == {"PHB"}
     granted = machine(p2p=[P2p(a=a, b=b, read="OK", write="OK") for a, b in ((0, 1), (1, 0))])

@@ -83,3 +83,20 @@ def test_half_of_a_cube_mesh_is_no_fault() -> None:
     cells = {(0, 1): "NV1", (0, 2): "NV1", (0, 3): "NV2", (1, 2): "NV2", (1, 3): "NV1", (2, 3): "NV2"}
     found = advise.analyse(pasted(cells, 4, "gpu.name=Tesla V100-SXM2-16GB")).advice
     assert found.findings == []
+
+
+def test_far_ends_that_a_cut_listing_lost_leave_the_matrix_believed() -> None:
+    """`nvlink -R` that breaks off within the first GPU: the others' links are up, their far ends unread."""
+    gpu = "GPU {}: NVIDIA H200 (UUID: GPU-0000000{})\n"
+    states = "".join(
+        gpu.format(n, n) + "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18)) for n in range(2)
+    )
+    ends = "".join(
+        gpu.format(n, n) + "".join(f"\t Link {link}: Remote Device FFFFFFFF:FF:FF.0: Link 0\n" for link in range(count))
+        for n, count in ((0, 18), (1, 10))
+    )
+    matrix = "\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"
+    read = detect.from_bytes((states + ends + matrix).encode(), file="paste")
+    topology = graph.build(read)
+    assert topology.pair("gpu:0", "gpu:1").nvlinks == 18
+    assert not topology.disagreements

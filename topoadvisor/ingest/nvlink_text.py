@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from topoadvisor import pci
+from topoadvisor.hardware import catalogue
 from topoadvisor.ingest import tables
 from topoadvisor.ingest.lines import Line, read_lines
 from topoadvisor.ingest.part import Part, source
@@ -109,13 +110,18 @@ def listings(lines: Iterable[Line]) -> list[Listing]:
 
 def _elide(listing: Listing, *, last: bool) -> None:
     """Forget the links of GPUs of which some are left out: those with fewer than others have, before an ellipsis or at
-    the end of the text. With as many as they, whole GPUs are left out.
+    the end of the text. With as many as they, whole GPUs are left out. A GPU alone is held against its board: a link
+    that is down is listed too.
     """
     blocks = list(listing.blocks.values())
     whole = max((len(block.links or ()) for block in blocks if not block.followed_by_ellipsis), default=0)
-    cut = last and listing.option == "-s"
+    cut = last and listing.option in ("-s", "-R")
     for block in blocks:
-        doubtful = block.followed_by_ellipsis or (cut and block is blocks[-1] and len(blocks) > 1)
+        at_end = cut and block is blocks[-1]
+        if at_end and len(blocks) == 1:
+            model = catalogue.gpu_model(block.name)
+            whole = max(whole, (model.max_nvlinks if model is not None else None) or 0)
+        doubtful = block.followed_by_ellipsis or at_end
         if doubtful and block.links and (len(block.links) < whole or (block.followed_by_ellipsis and not whole)):
             block.elided, block.links = True, None
         elif block.followed_by_ellipsis and block.links is None:

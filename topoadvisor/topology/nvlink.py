@@ -39,11 +39,13 @@ class Wiring:
 
     def between(self, a: str, b: str) -> int | None:
         """Links between two GPUs, given in index order; None = not determined."""
+        if (a, b) in self.unknown:
+            return None
         direct = self.direct.get((a, b), 0)
         through = min(self.to_switch.get(a, Counter()).total(), self.to_switch.get(b, Counter()).total())
         if direct or through:
             return direct + through
-        return None if (a, b) in self.unknown or not {a, b} <= self.read else 0
+        return 0 if {a, b} <= self.read else None
 
     def through_switch(self, a: str, b: str) -> bool:
         return a in self.to_switch and b in self.to_switch and not self.direct.get((a, b))
@@ -93,8 +95,11 @@ def from_links(gpus: Mapping[str, Gpu], models: Mapping[str, GpuModel | None], *
         wiring.notes.append(f"Not counted are NVLinks that lead back to the same GPU: {loops}.")
     for a, b in combinations(order, 2):
         _count_pair(wiring, a, b, seen[a][b], seen[b][a], origin)
-        if (a, b) not in wiring.direct and wiring.unresolved[a] and wiring.unresolved[b]:
+        open_ends = [node for node in (a, b) if wiring.unresolved[node]]
+        through_switch = any(switched[node] or hidden[node] for node in (a, b))
+        if len(open_ends) == 2 or (open_ends and through_switch):
             wiring.unknown.add((a, b))
+            wiring.direct.pop((a, b), None)
     _add_switches(wiring, switched, hidden)
     if lost := ", ".join(f"{node} ({wiring.unresolved[node]})" for node in order if wiring.unresolved[node]):
         wiring.notes.append(f"The state or far end of some NVLinks is not known: {lost}.")
