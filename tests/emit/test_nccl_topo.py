@@ -109,6 +109,20 @@ def test_what_is_inferred_is_not_written() -> None:
     assert "Left to NCCL, because it was not read: the compute capability of 4 devices." in remarks
 
 
+def test_nvlinks_of_a_gpu_are_written_all_or_none() -> None:
+    """NCCL looks for NVLinks only at a GPU for which the file has none."""
+    snapshot = fixture("dgx-1v")
+    first, *others = snapshot.gpus
+    assert first.nvlinks is not None
+    known, *rest = first.nvlinks
+    lost = msgspec.structs.replace(known, remote_address=None, remote_type=None)
+    gpus = [msgspec.structs.replace(first, nvlinks=[lost, *rest]), *others]
+    text, remarks = nccl_topo.render(msgspec.structs.replace(snapshot, gpus=gpus))
+    blocks = [block.split("</gpu>")[0] for block in text.split("<gpu ")[1:]]
+    assert ["<nvlink" in block for block in blocks] == [False, *[True] * 7]
+    assert "Left to NCCL, because it was not read: the NVLinks of 1 device." in remarks
+
+
 def test_only_the_first_of_several_hosts_is_written() -> None:
     start, end = DUMP.index("  <cpu"), DUMP.index("</system>")
     second = DUMP[start:end].replace('host_hash="0x1"', 'host_hash="0x2"')

@@ -89,7 +89,11 @@ def _missing(root: Element) -> Iterator[str]:
 
 
 def _written(element: Element, remarks: list[str]) -> Element:
-    """A copy with what NCCL reads and with what was read, addresses spelt as NCCL compares them."""
+    """A copy with what NCCL reads and with what was read, addresses spelt as NCCL compares them.
+
+    NVLinks of a GPU are written all or not at all: NCCL looks for them only where the file has none
+    (`ncclTopoGetXmlFromGpu` in `src/graph/xml.cc`).
+    """
     attributes = {
         name: value
         for name, value in topo_xml.known(element).items()
@@ -104,7 +108,7 @@ def _written(element: Element, remarks: list[str]) -> Element:
     children = [
         _written(child, remarks)
         for child in element.children
-        if topo_xml.is_known(child.tag) and child.tag not in element.inferred
+        if topo_xml.is_known(child.tag) and child.tag not in {*element.inferred, *element.missing}
     ]
     kept = [child for child in children if child.tag != "net" or "name" in child.attributes]
     return Element(element.tag, attributes, children=kept)
