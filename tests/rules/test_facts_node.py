@@ -43,6 +43,8 @@ def test_two_gpus_and_nothing_else_tell_only_their_number(machine: Machines) -> 
         "gpus.count",
         "topology.disagreements",
         "measured.any",
+        "measured.failed_pairs",
+        "p2p.redirected_pairs",
         "measured.ring_gbps",
         "measured.ring_sum_gbps",
     }

@@ -35,6 +35,7 @@ def test_case(name: str, tmp_path: Path) -> None:
     advice = advice_of(case, tmp_path)
     said = {finding.id: finding for finding in advice.findings}
     assert set(case["says"]) <= set(said), sorted(said)
+    assert not set(case.get("not", ())) & set(said), sorted(said)
     texts = "\n".join(
         f"{action.text}\n{action.command or ''}" for finding in advice.findings for action in finding.advice
     )

@@ -52,10 +52,17 @@ def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measuremen
         scope.put("pair.measured.class_median_gbps", few if median is None else Known(median, "measurement"))
     told = any(scope.value("pair.measured.any") for scope in pairs.values())
     node.put("measured.any", Known(told, "derived"))
+    failed = [f"GPU{a}-GPU{b}" for (a, b), scope in pairs.items() if _failed(scope)]
+    node.put("measured.failed_pairs", Known(failed, "measurement" if failed else "derived"))
     together, alone = _ring(runs)
     origin = "measurement" if together else "not measured"
     node.put("measured.ring_gbps", Known(together, origin))
     node.put("measured.ring_sum_gbps", Known(alone, origin))
+
+
+def _failed(scope: Scope) -> bool:
+    outcome = scope.value("pair.measured.outcome")
+    return outcome in ("timeout", "crashed", "wrong-data") or scope.value("pair.measured.data_ok") is False
 
 
 def _ring(runs: Sequence[Measurement]) -> tuple[float, float]:

@@ -119,6 +119,8 @@ def summarise(
     without = follow(lambda *values: sum(value == 0 for value in values), *counts) if counts else _alone(0)
     node.put("p2p.pairs_without_nvlink", without)
     node.put("p2p.acs_bridges", _acs_bridges(scopes))
+    redirected = [each for each in scopes if each.value("pair.path.acs_redirect") and not each.value("pair.nvlinks")]
+    node.put("p2p.redirected_pairs", Known(len(redirected), "derived"))
     paths = column("pair.nccl_path")
     node.put("p2p.worst_nccl_path", follow(_worst, *paths) if paths else _alone(""))
     node.put("nvlink.ll128_by_itself", _ll128(node))
