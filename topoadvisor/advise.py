@@ -341,6 +341,8 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         return "No variable gives MIG slices a way to each other."
     if _value(base, "nvlink.refused_pairs"):
         return "No variable repairs NVLink without peer access."
+    if _fabric_missing(base):
+        return "No variable sets up the NVLink fabric; until it is complete CUDA does not start."
     variables = ways.as_advised(base, settings)
     job = _selected(base)
     counted = Counter(way for pair, way in ways.transports(base, variables).items() if not job or job.issuperset(pair))
@@ -363,9 +365,18 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     else:
         return "Nothing that was read asks for a variable, but not everything was read."
     untouched = all(_value(base, f"env.{name}") == "" for name in ("NCCL_IB_HCA", "NCCL_NET", "NCCL_IB_DISABLE"))
-    if untouched and (local := _value(base, "rdma.gpu_local")):
+    near = not _value(base, "pcie.hidden_switches") and _value(base, "job.nodes") != 1
+    if untouched and near and (local := _value(base, "rdma.gpu_local")):
         reason += f" It finds the {len(local)} RDMA ports next to the GPUs by distance and speed."
     return reason
+
+
+def _fabric_missing(base: FactBase) -> bool:
+    """Whether the NVLink fabric is said not to be set up."""
+    states = [gpu.facts["gpu.fabric.state"] for gpu in base.subjects["gpu"]]
+    waiting = any(isinstance(state, Known) and state.value in ("not-started", "in-progress") for state in states)
+    told = "system not yet initialized" in str(_value(base, "job.message")).lower()
+    return waiting or bool(told and _value(base, "nvlink.switch") and not _value(base, "fabric.completed"))
 
 
 def _pairs(count: int) -> str:

@@ -49,6 +49,10 @@ def test_words_that_name_a_pair(word: str, pair: tuple[int, int] | None) -> None
         ("8x4090", {}, "driver grant", "look here"),
         ("8x4090", {}, "IOMMU and ACS", "no matter"),
         ("8x4090", {}, "shared uplink", "look here"),
+        ("8xa100-p2p-disabled", {}, "NCCL's own settings", "look here"),
+        ("2xh200-kvm", {"env.NCCL_P2P_LEVEL": "LOC"}, "NCCL's own settings", "look here"),
+        ("dgx-h100", {}, "NCCL's own settings", "in order"),
+        ("8x4090", {}, "NCCL's own settings", "no matter"),
         ("8xl40s", {}, "driver grant", "in order"),
         ("8x4090", {"driver.patched_p2p": True, "gpu.bar1_covers_memory": False}, "BAR1", "look here"),
         ("8x4090", {"driver.patched_p2p": False, "gpu.bar1_covers_memory": False}, "BAR1", "no matter"),
@@ -68,17 +72,22 @@ def test_a_step_says_what_is_wrong(name: str, facts: dict[str, Any], step: str, 
 
 def test_every_step_has_a_command_and_the_rules_are_named() -> None:
     found = ladder.climb((0, 1), machine("4xa6000-acs"), load())
-    assert [step.name for step in found.steps][:3] == ["driver grant", "BAR1", "IOMMU and ACS"]
+    assert [step.name for step in found.steps][:3] == ["driver grant", "NCCL's own settings", "BAR1"]
     assert all(step.command and step.why for step in found.steps)
     assert [line.partition(":")[0] for line in found.findings] == ["P2P003"]
 
 
 def test_explain_takes_a_pair_for_its_word() -> None:
     shown = text.render(lookup.explain("GPU0-GPU1", load(), machine("4xa6000-acs")))
-    assert "Look at 3. IOMMU and ACS first." in shown
+    assert "Look at 4. IOMMU and ACS first." in shown
     assert "pair.path.acs_redirect = true [sysfs]" in shown
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(TopoAdvisorError, match="no pair GPU0-GPU9 here"):
         lookup.explain("GPU0-GPU9", load(), machine("4xa6000-acs"))
+
+
+def test_rules_about_variables_of_p2p_are_listed() -> None:
+    found = ladder.climb((0, 1), machine("8xa100-p2p-disabled"), load()).findings
+    assert [line for line in found if line.startswith("P2P002: ")]

@@ -18,6 +18,8 @@ from topoadvisor.topology import graph
 
 _WORD: Final = re.compile(r"(?:GPU|gpu:)?([0-9]{1,4})\s*(?:-|–|,|<>|>)\s*(?:GPU|gpu:)?([0-9]{1,4})", re.I)
 
+_P2P_VARIABLES: Final = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")
+
 Answer = Literal["in order", "look here", "not known", "no matter"]
 
 
@@ -40,7 +42,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Link class, or that it is not known."""
     steps: list[Step]
     findings: list[str]
-    """`P2P003: …` for each rule that fires on this pair."""
+    """`P2P003: …` for each rule that fires on this pair or on a variable that decides about P2P."""
 
 
 def names_pair(word: str) -> tuple[int, int] | None:
@@ -62,8 +64,9 @@ def climb(pair: tuple[int, int], snapshot: Snapshot, rules: Sequence[Rule]) -> L
         raise TopoAdvisorError(f"there is no pair GPU{pair[0]}-GPU{pair[1]} here", hint=f"The GPUs here are {there}.")
     gpus = [each for each in base.subjects["gpu"] if each.id in (f"gpu:{pair[0]}", f"gpu:{pair[1]}")]
     reader = _Reader(base, subject, gpus)
-    outcomes = engine.evaluate([rule for rule in rules if rule.subject == "pair"], base)
-    fired = [each for each in outcomes if each.subject == name and each.verdict == "fires"]
+    outcomes = engine.evaluate([rule for rule in rules if rule.subject in ("pair", "variable")], base)
+    about = {name, *(f"variable:{variable}" for variable in _P2P_VARIABLES)}
+    fired = [each for each in outcomes if each.subject in about and each.verdict == "fires"]
     return Ladder(
         a=f"GPU{pair[0]}",
         b=f"GPU{pair[1]}",
@@ -107,6 +110,7 @@ class _Reader(NamedTuple):
 def _steps(read: _Reader) -> Iterator[Step]:
     linked = bool(read.pair("pair.nvlinks"))
     yield _grant(read)
+    yield _settings(read)
     if linked:
         yield _nvlink(read)
     yield _bar1(read, linked=linked)
@@ -130,6 +134,31 @@ def _grant(read: _Reader) -> Step:
         why=why,
         evidence=read.told("pair.p2p.read", "pair.p2p.write", "driver.version", "pair.nccl.transport"),
         command="nvidia-smi topo -p2p r; nvidia-smi topo -p2p w",
+    )
+
+
+def _settings(read: _Reader) -> Step:
+    way, ok = read.pair("pair.nccl.transport"), read.pair("pair.p2p.ok")
+    forced = any(read.pair(f"env.{name}") not in (None, "") for name in _P2P_VARIABLES)
+    answer: Answer
+    if ok is False:
+        answer, why = "no matter", "NCCL's variables change nothing where the driver refuses."
+    elif way is None or ok is None:
+        answer, why = "not known", "Which way NCCL takes between the two is not known."
+    elif way == "P2P":
+        answer, why = "in order", "NCCL lets the two talk directly."
+    elif forced:
+        answer, why = "look here", "The driver grants the direct way, and a variable keeps NCCL from taking it."
+    elif read.pair("pair.nvlinks"):
+        answer, why = "look here", "NVLink joins the two, and NCCL does not use it."
+    else:
+        answer, why = "in order", "By its default NCCL takes no direct way as far as this."
+    return Step(
+        name="NCCL's own settings",
+        answer=answer,
+        why=why,
+        evidence=read.told("pair.nccl.transport", "nccl.p2p_level", *(f"env.{name}" for name in _P2P_VARIABLES)),
+        command="env | grep NCCL_; cat /etc/nccl.conf ~/.nccl.conf",
     )
 
 

@@ -67,6 +67,8 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     node.put("gpus.geforce", negate(any_of([negate(fact) for fact in geforce])) if geforce else _none())
     forms = _column(scopes, "gpu.form")
     node.put("gpus.sxm", any_of([follow(lambda form: form == "sxm", form) for form in forms]))
+    states = _column(scopes, "gpu.fabric.state")
+    node.put("fabric.completed", _completed(states))
     node.put("gpus.mig", any_of(_column(scopes, "gpu.mig")) if scopes else _none())
     covered = _column(scopes, "gpu.bar1_covers_memory")
     node.put("gpus.bar1_covers_memory", none_of([negate(fact) for fact in covered]) if covered else _none())
@@ -77,6 +79,11 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     links = _column(scopes, "gpu.c2c_gbps")
     node.put("c2c.any", any_of([follow(lambda gbps: gbps > 0, link) for link in links]))
     node.put("numa.gpu_nodes", _numa_nodes(node, _column(scopes, "gpu.numa_node")))
+
+
+def _completed(states: Sequence[Fact]) -> Fact:
+    """Whether every GPU has joined its fabric."""
+    return none_of([follow(lambda state: state != "completed", each) for each in states]) if states else _none()
 
 
 def _none() -> Fact:

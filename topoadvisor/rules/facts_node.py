@@ -216,8 +216,5 @@ def _fabric(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     host = snapshot.host
     state = (host.services or {}).get("nvidia-fabricmanager")
     scope.read("fabricmanager.state", state, sources.origin(*PROC), sources.why(*PROC))
-    states = [gpu.fabric.state if gpu.fabric else None for gpu in snapshot.gpus]
-    completed = all(state == "completed" for state in states) if states and None not in states else None
-    scope.read("fabric.completed", completed, sources.origin(*NVML), sources.why(*NVML, call="GpuFabricInfo"))
     scope.read("nvswitch.visible", host.nvswitch_control, sources.origin(*PROC), sources.why(*PROC))
     scope.read("topology_file.default", host.topology_file, sources.origin(*PROC), sources.why(*PROC))

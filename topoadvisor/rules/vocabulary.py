@@ -66,7 +66,7 @@ p2p.all_ok bool | the driver grants peer reads and writes for every pair
 p2p.none_ok bool | the driver grants peer access for no pair
 p2p.summary text | the driver's answers and how many pairs have each
 p2p.acs_bridges texts | bridges on the way of any pair without NVLink that the driver grants P2P, on which ACS redirects
-p2p.redirected_pairs int | pairs without NVLink on whose way a bridge was read that redirects by ACS; 0 also where ACS was not read
+p2p.redirected_pairs int | pairs without NVLink on whose way ACS redirects; 0 also where ACS was not read
 p2p.pairs_without_nvlink int | GPU pairs that no NVLink joins
 p2p.worst_nccl_path text | farthest NCCL path type between two GPUs; empty with one GPU
 p2p.worst_nvlinkless_path text | farthest NCCL path type of the pairs without NVLink; empty when all have one
@@ -193,7 +193,7 @@ net.bootstrap_suspicious bool | net.bootstrap is one of net.suspicious
 net.suspicious texts | the net.candidates that are bridges, virtual pairs or tunnels
 topology.disagreements int | things that two sources say differently
 measured.any bool | peer copies were measured
-measured.failed_pairs texts | pairs whose direct copy timed out, crashed or arrived changed; empty also when none was measured
+measured.failed_pairs texts | pairs whose direct copy timed out, crashed or arrived changed
 measured.ring_gbps number | slowest hop of a ring with all hops at once, GB/s; 0 when not measured
 measured.ring_sum_gbps number | slowest hop of the same ring with each hop alone, GB/s; 0 when not measured
 pcie.unknown_speeds texts | GPUs and bridges above them whose link speed the kernel does not know
