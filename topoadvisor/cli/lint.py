@@ -99,9 +99,10 @@ def lint(
     sources = _environment(asked.version) if env else list(reading.sources(files or [], kind, sys.stdin.buffer))
     report = asked.judge(sources)
     shown = ""
+    write = fix and not diff
     if fix or diff:
-        sources, shown = _repair(asked, sources, report.nccl, write=fix)
-        report = asked.judge(sources) if fix else report
+        sources, shown = _repair(asked, sources, report.nccl, write=write)
+        report = asked.judge(sources) if write else report
     _print(report, asked, output_format, shown)
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on != "never" else ()
     if any(not each.templates for each in report.not_read):
