@@ -90,6 +90,7 @@ def test_repairs_are_shown_and_written(script: Path, capsys: pytest.CaptureFixtu
     assert "+export NCCL_BUFFSIZE=8388608" in capsys.readouterr().out
     assert main(["lint", str(script), "--fix", "--diff"]) == 1
     assert script.read_text(encoding="utf-8") == before
+    capsys.readouterr()
     script.chmod(0o750)
     assert main(["lint", str(script), "--fix"]) == 0
     out = capsys.readouterr().out
