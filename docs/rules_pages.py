@@ -89,7 +89,10 @@ def _page(rule: Rule, case: Mapping[str, Any], coverage: Mapping[str, Any]) -> I
     yield from _section("Tried on", list(_machines(case)))
     known = [f"{problem}: {entry['what']}" for problem, entry in coverage.items() if rule.id in entry.get("rules", ())]
     yield from _section("Problems", [f"* {text}" for text in known])
-    yield from _section("Sources", [f"* <{each.url}> (read {each.read})" for each in rule.references])
+    yield from _section(
+        "Sources",
+        [f"* <{each.url}> ({each.opened})" for each in rule.references],
+    )
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:

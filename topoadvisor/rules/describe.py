@@ -39,7 +39,7 @@ def explain(rule: Rule) -> str:
         section("Measurement that confirms it", [f"  {rule.verify}"] if rule.verify else []),
         section("Replaces the settings of", [f"  {', '.join(rule.overrides)}"] if rule.overrides else []),
         section("Speaks instead of", [f"  {', '.join(rule.instead_of)}"] if rule.instead_of else []),
-        section("References", (f"  {each.url} (read {each.read})" for each in rule.references)),
+        section("References", (f"  {each.url} ({each.opened})" for each in rule.references)),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 

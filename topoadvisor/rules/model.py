@@ -20,10 +20,15 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Reference(Struct, frozen=True, kw_only=True):
-    """A public page that the rule stands on, and the day it was read."""
+    """A public page that the rule stands on, and the day it was read; without a day it was cited and not opened."""
 
     url: str
-    read: datetime.date
+    read: datetime.date | None = None
+
+    @property
+    def opened(self) -> str:
+        """When it was read, in words."""
+        return f"read {self.read}" if self.read else "cited, not opened"
 
 
 class Entry(Struct, frozen=True, kw_only=True):
