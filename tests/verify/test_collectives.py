@@ -183,11 +183,11 @@ def test_bus_bandwidth_counts_as_nccl_tests_do(collective: Any, factor: float) -
 
 
 def test_the_library_is_the_one_asked_for_else_the_first_found() -> None:
-    assert collectives.library_of(SNAPSHOT, "/opt/libnccl.so.2") == "/opt/libnccl.so.2"
+    assert collectives.find_nccl(SNAPSHOT, "/opt/libnccl.so.2") == "/opt/libnccl.so.2"
     found = msgspec.structs.replace(SNAPSHOT, nccl_libraries=[NcclLibrary(path="/usr/lib/libnccl.so.2")])
-    assert collectives.library_of(found) == "/usr/lib/libnccl.so.2"
+    assert collectives.find_nccl(found) == "/usr/lib/libnccl.so.2"
     with pytest.raises(NothingDetermined) as caught:
-        collectives.library_of(SNAPSHOT)
+        collectives.find_nccl(SNAPSHOT)
     assert "nvidia-nccl-cu13" in str(caught.value.hint)
 
 

@@ -30,7 +30,7 @@ class FakeNccl:
         self.sources: list[int] = [0] * ranks
         self.spoil: Spoil = lambda collective, rank, target, count: None
 
-    def library(self, path: str) -> FakeLibrary:
+    def open_nccl(self, path: str) -> FakeLibrary:
         if "missing" in path:
             raise NcclError(f"{path} cannot be loaded: no such file")
         return FakeLibrary(self)
@@ -89,7 +89,7 @@ class FakeCommunicator:
 def nccl(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNccl]:
     fake = FakeNccl(3)
     monkeypatch.setitem(sys.modules, "cupy", FakeCuda().module())
-    monkeypatch.setattr(ranks, "Library", fake.library)
+    monkeypatch.setattr(ranks, "Library", fake.open_nccl)
     monkeypatch.setattr(ranks, "_WAKE_BYTES", 4096)
     monkeypatch.setattr(ranks, "_WAKE_OPERATIONS", 2)
     return fake
@@ -107,7 +107,7 @@ def run(folder: Path, library: str = "libnccl.so.2") -> list[list[RankLine]]:
             rank=number,
             ranks=3,
             address=ADDRESSES[number],
-            library=library,
+            nccl_library=library,
             id_file=str(folder / "id"),
             cases=CASES,
             seed=42,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from topoadvisor.cli.quantities import seconds
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.plan import Model
 
@@ -104,6 +105,16 @@ RulesOption = Annotated[
         help="A folder with a site's own rules; may be repeated.",
         show_default=False,
     ),
+]
+DeadlineOption = Annotated[
+    float,
+    typer.Option(
+        "--deadline", parser=seconds, metavar="SECONDS", help="Longest wait for an answer; what hangs is then ended."
+    ),
+]
+NcclOption = Annotated[
+    str | None,
+    typer.Option("--nccl", metavar="PATH", help="The libnccl to run; else the first one found.", show_default=False),
 ]
 _LONGEST = 2000
 """Letters of one sentence that are shown."""

@@ -137,9 +137,9 @@ class _Asked:
         self.version_from = "--nccl-version"
         if version is not None and self.version != version and len(versions.parse(version)) == 2:
             self.version_from = f"--nccl-version {version}: the last release of this series"
-        self.library = _library(library, self.version, installed=topology in (None, "live"))
-        if self.version is None and self.library is not None:
-            self.version, self.version_from = self.library.version, "the library"
+        self.nccl_library = _library(library, self.version, installed=topology in (None, "live"))
+        if self.version is None and self.nccl_library is not None:
+            self.version, self.version_from = self.nccl_library.version, "the library"
 
     def judge(self, sources: list[Source]) -> Report:
         from topoadvisor.lint import run
@@ -149,7 +149,7 @@ class _Asked:
             self.rules,
             version=self.version,
             version_from=self.version_from,
-            library=self.library,
+            library=self.nccl_library,
             snapshot=self.snapshot,
             topology=self.topology,
             overridden=self.overridden,
@@ -188,7 +188,7 @@ def _repair(asked: _Asked, sources: list[Source], version: str | None, *, write:
     from topoadvisor.lint import files as reading
     from topoadvisor.lint import run
 
-    repaired = [run.repair(source, version=version, library=asked.library) for source in sources]
+    repaired = [run.repair(source, version=version, library=asked.nccl_library) for source in sources]
     shown = ""
     for before, after in zip(sources, repaired, strict=True):
         if after.text != before.text:

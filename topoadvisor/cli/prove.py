@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from topoadvisor.cli.common import (
+    DeadlineOption,
     FormatOption,
+    NcclOption,
     emit_json,
     emit_text,
     file_to_write,
@@ -18,7 +21,7 @@ from topoadvisor.cli.common import (
     some_path,
     wrapped,
 )
-from topoadvisor.cli.quantities import now, seconds, size_bytes
+from topoadvisor.cli.quantities import now, size_bytes
 
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Snapshot
@@ -78,15 +81,8 @@ def prove(
             "--rounds", min=4, max=200, help="Of baseline and variants in turn; as many again for what differs."
         ),
     ] = 8,
-    deadline: Annotated[
-        float, typer.Option("--deadline", parser=seconds, metavar="SECONDS", help="Without an answer of any rank.")
-    ] = "60",  # type: ignore[assignment]  # typer parses the default too
-    nccl: Annotated[
-        str | None,
-        typer.Option(
-            "--nccl", metavar="PATH", help="The libnccl to run; else the first one found.", show_default=False
-        ),
-    ] = None,
+    deadline: DeadlineOption = "60",  # type: ignore[assignment]  # typer parses the default too
+    nccl: NcclOption = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +105,7 @@ def prove(
     """
     from topoadvisor import collect, snapshot
     from topoadvisor.cli import progress
-    from topoadvisor.verify import asked, prove_report, run
+    from topoadvisor.verify import asked, collectives, prove_report, run
     from topoadvisor.verify import prove as proving
 
     wanted = _asked(settings, advice, candidates)
@@ -118,7 +114,7 @@ def prove(
     base = run.base_for(save, live) if save else live
     notes = asked.remarks(wanted, live)
     with progress.bar("prove") as tell, tempfile.TemporaryDirectory(prefix="topoadvisor-") as folder:
-        here, group, library = _group(live, nccl, deadline)
+        here, group, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline)
         cases = _cases(chosen, sizes, len(here.gpus))
         notes = [*here.notes, *notes]
         arms = proving.arms_of(wanted)
@@ -186,20 +182,6 @@ def _what(
         )
     chosen = tuple(name for name in COLLECTIVES if name in (collectives or ("all_reduce",)))
     return chosen, tuple(sorted({size_bytes(text) for text in sizes})) if sizes else proving.DEFAULT_SIZES
-
-
-def _group(live: Snapshot, nccl: str | None, deadline: float) -> tuple[Ready, Group, str]:
-    import os
-
-    from topoadvisor.verify import child, collectives, group
-    from topoadvisor.verify.ready import ready
-
-    environ = child.environment(os.environ)
-    converse = child.converse_with(child.command(), environ)
-    here = ready(live, converse=converse, deadline_s=deadline, least=2)
-    library = collectives.library_of(live, nccl)
-    addresses = [gpu.address or "" for gpu in here.gpus]
-    return here, group.group_of(addresses, library, environ, argv=child.rank_command(), deadline_s=deadline), library
 
 
 def _cases(collectives: tuple[Collective, ...], sizes: tuple[int, ...], ranks: int) -> list[Case]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from topoadvisor.cli.common import (
+    DeadlineOption,
     FormatOption,
+    NcclOption,
     TextOrJson,
     emit_json,
     emit_text,
@@ -16,7 +19,7 @@ from topoadvisor.cli.common import (
     page_width,
     wrapped,
 )
-from topoadvisor.cli.quantities import now, seconds, size_bytes
+from topoadvisor.cli.quantities import now, size_bytes
 
 if TYPE_CHECKING:
     from topoadvisor.snapshot import Measurement, Snapshot
@@ -49,15 +52,8 @@ def verify(
         int | None,
         typer.Option("--repeats", min=5, max=1000, help="Timed and checked batches: 5, with --full 11."),
     ] = None,
-    deadline: Annotated[
-        float, typer.Option("--deadline", parser=seconds, metavar="SECONDS", help="For one measurement.")
-    ] = "30",  # type: ignore[assignment]  # typer parses the default too
-    nccl: Annotated[
-        str | None,
-        typer.Option(
-            "--nccl", metavar="PATH", help="The libnccl to run; else the first one found.", show_default=False
-        ),
-    ] = None,
+    deadline: DeadlineOption = "30",  # type: ignore[assignment]  # typer parses the default too
+    nccl: NcclOption = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -95,8 +91,6 @@ def verify(
 
 
 def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, format: TextOrJson) -> None:
-    import os
-
     from topoadvisor.cli import progress
     from topoadvisor.topology import graph
     from topoadvisor.verify import child, report, run
@@ -121,24 +115,17 @@ def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, 
 def _collectives(
     live: Snapshot, base: Snapshot, save: Path | None, size: int, deadline: float, nccl: str | None, format: TextOrJson
 ) -> None:
-    import os
-
     from topoadvisor.cli import progress
-    from topoadvisor.verify import child, collectives, collectives_report, group, rank_messages
-    from topoadvisor.verify.ready import ready
+    from topoadvisor.verify import collectives, collectives_report, group, rank_messages
 
-    environ = child.environment(os.environ)
-    converse = child.converse_with(child.command(), environ)
     with progress.bar("collectives"):
-        here = ready(live, converse=converse, deadline_s=deadline, least=2)
-        library = collectives.library_of(live, nccl)
-        addresses = [gpu.address or "" for gpu in here.gpus]
+        here, ranks, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline)
         sizes = [each for each in collectives.DEFAULT_SIZES if each <= size] or [size]
         found = collectives.check(
             live,
             here.gpus,
-            group.group_of(addresses, library, environ, argv=child.rank_command(), deadline_s=deadline),
-            cases=group.cases(rank_messages.COLLECTIVES, sizes, len(addresses)),
+            ranks,
+            cases=group.cases(rank_messages.COLLECTIVES, sizes, len(here.gpus)),
             library=library,
             expect=lambda version: collectives.expected(live, [gpu.index for gpu in here.gpus], version),
             measured=base.measurements,

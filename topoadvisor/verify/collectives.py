@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topoadvisor.errors import NothingDetermined, TopoAdvisorError
@@ -11,10 +11,12 @@ from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
 from topoadvisor.snapshot import Assumption, Gpu, Measurement, Snapshot
+from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks
-from topoadvisor.verify.group import Group, Interrupted, Result, Run
+from topoadvisor.verify.group import Group, Interrupted, Result, Run, group_of
 from topoadvisor.verify.judge import Verdict
 from topoadvisor.verify.rank_messages import Case
+from topoadvisor.verify.ready import Ready, ready
 
 DEFAULT_SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
 
@@ -54,7 +56,7 @@ class CollectiveReport:
     """GPU indexes in rank order."""
     run: Run
     expected: Expected
-    library: str
+    nccl_library: str
     channels: int | None
     rings: list[tuple[list[int], int]]
     """GPU indexes in ring order, and on how many channels; each order once."""
@@ -89,7 +91,7 @@ class CollectiveReport:
         return int(self.verdict == "fail")
 
 
-def library_of(snapshot: Snapshot, chosen: str | None = None) -> str:
+def find_nccl(snapshot: Snapshot, chosen: str | None = None) -> str:
     """The NCCL library to load: the one asked for, else the first that a program here would meet.
 
     Raises NothingDetermined when there is none.
@@ -103,6 +105,20 @@ def library_of(snapshot: Snapshot, chosen: str | None = None) -> str:
         "no NCCL library was found on this machine",
         hint=f"pip install nvidia-nccl-cu{major or '13'}, or --nccl PATH names one.",
     )
+
+
+def ranks_here(
+    snapshot: Snapshot, environ: Mapping[str, str], *, nccl: str | None, deadline_s: float
+) -> tuple[Ready, Group, str]:
+    """The GPUs of this machine that can be used, one rank on each, and the NCCL library that they load.
+
+    Raises NothingDetermined: fewer than two GPUs, no CuPy, no CUDA, no NCCL.
+    """
+    own = child.environment(environ)
+    here = ready(snapshot, converse=child.converse_with(child.command(), own), deadline_s=deadline_s, least=2)
+    library = find_nccl(snapshot, nccl)
+    addresses = [gpu.address or "" for gpu in here.gpus]
+    return here, group_of(addresses, library, own, argv=child.rank_command(), deadline_s=deadline_s), library
 
 
 def check(
@@ -142,7 +158,7 @@ def check(
         gpus=indexes,
         expected=wanted,
         run=run,
-        library=library,
+        nccl_library=library,
         channels=communicator.channels if communicator else None,
         rings=_rings(communicator, gpu_of),
         transports=_transports(communicator, gpu_of, wanted.transports),

@@ -32,8 +32,8 @@ def to_text(report: CollectiveReport) -> str:
     if run.began:
         batches = len(run.results[0].seconds) if run.results else 0
         lines.append(
-            f"Method: NCCL {run.began.nccl} ({report.library}), one process per GPU, float32, out of place; median of "
-            f"{batches} batches, slowest rank; CUDA runtime {run.began.runtime}; {report.date}."
+            f"Method: NCCL {run.began.nccl} ({report.nccl_library}), one process per GPU, float32, out of place; "
+            f"median of {batches} batches, slowest rank; CUDA runtime {run.began.runtime}; {report.date}."
         )
     lines.append(f"Verdict: {report.verdict}")
     return "\n".join(lines) + "\n"
@@ -99,7 +99,7 @@ def document(report: CollectiveReport) -> Collectives:
         date=report.date,
         gpus=report.gpus,
         nccl=run.began.nccl if run.began else None,
-        library=report.library,
+        nccl_library=report.nccl_library,
         verdict=report.verdict,
         interrupted=run.interrupted,
         failure=run.failure,

@@ -112,7 +112,7 @@ class Collectives(Struct, frozen=True, kw_only=True):
     gpus: list[int]
     """In rank order."""
     nccl: str | None
-    library: str
+    nccl_library: str = msgspec.field(name="library")
     verdict: Verdict
     interrupted: bool
     failure: str | None
@@ -163,7 +163,7 @@ class Proved(Struct, frozen=True, kw_only=True):
     schema: Literal["topoadvisor.prove/1"] = "topoadvisor.prove/1"
     date: str
     gpus: list[int]
-    library: str
+    nccl_library: str = msgspec.field(name="library")
     nccl: str | None
     driver: str | None
     rounds: int

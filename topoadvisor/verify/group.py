@@ -112,7 +112,7 @@ def group_of(
                     rank=rank,
                     ranks=len(addresses),
                     address=address,
-                    library=library,
+                    nccl_library=library,
                     id_file=f"{folder}/id",
                     cases=list(cases),
                     seed=seed,

@@ -20,7 +20,7 @@ class Setting:
     """Where the proof was made."""
 
     gpus: Sequence[int]
-    library: str
+    nccl_library: str
     driver: str | None
     date: str
 
@@ -42,9 +42,10 @@ def to_text(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> str:
     lines += [*proof.notes, *notes]
     if began:
         lines.append(
-            f"Method: NCCL {began.nccl} ({where.library}), driver {where.driver or 'not read'}, one process per GPU; "
-            f"{proof.rounds} rounds of fresh processes, baseline and variants in turn{_confirming(proof)}; Student's "
-            f"interval of the mean ratio, 95 % for all rows together, differences below 1 % ignored; {where.date}."
+            f"Method: NCCL {began.nccl} ({where.nccl_library}), driver {where.driver or 'not read'}, one process per "
+            f"GPU; {proof.rounds} rounds of fresh processes, baseline and variants in turn{_confirming(proof)}; "
+            f"Student's interval of the mean ratio, 95 % for all rows together, differences below 1 % ignored; "
+            f"{where.date}."
         )
     return "\n".join(lines) + "\n"
 
@@ -217,7 +218,7 @@ def document(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> Proved:
     return Proved(
         date=where.date,
         gpus=list(where.gpus),
-        library=where.library,
+        nccl_library=where.nccl_library,
         nccl=proof.baseline.began.nccl if proof.baseline.began else None,
         driver=where.driver,
         rounds=proof.rounds,
@@ -248,7 +249,7 @@ def nothing(where: Setting, notes: Sequence[str]) -> Proved:
     return Proved(
         date=where.date,
         gpus=list(where.gpus),
-        library=where.library,
+        nccl_library=where.nccl_library,
         nccl=None,
         driver=where.driver,
         rounds=0,

@@ -28,7 +28,7 @@ class RankJob(Struct, frozen=True, kw_only=True):
     ranks: int
     address: str
     """PCI address of its GPU."""
-    library: str
+    nccl_library: str
     """Path or name of libnccl."""
     id_file: str
     """Where rank 0 puts NCCL's unique id, for the others to read."""

@@ -115,7 +115,7 @@ def _unique_id(job: RankJob, library: Library) -> bytes:
 def _work(job: RankJob, say: Callable[[RankLine], None]) -> None:
     import cupy
 
-    library = Library(job.library)
+    library = Library(job.nccl_library)
     rank = _Rank(cupy, job, library)
     runtime = cupy.cuda.runtime
     processors = runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice())
