@@ -84,7 +84,7 @@ def small_gain(**more: Any) -> Trial:
 
 
 def advised(*trials: Trial) -> tuple[list[str], list[str]]:
-    settings, _, notes = measured.proven(machine(*trials), version="2.28.9", taken=())
+    settings, _, notes = measured.proven(machine(*trials), version="2.28.9", taken=(), gpus=(0, 1))
     return [each.name for each in settings], notes
 
 
@@ -126,9 +126,32 @@ def test_a_winner_that_is_set_already_is_right_and_what_it_unset_is_unset() -> N
 
 
 def test_a_trial_does_not_overrule_a_rule() -> None:
-    settings, right, notes = measured.proven(machine(trial()), version="2.28.9", taken={"NCCL_MIN_CTAS"})
+    settings, right, notes = measured.proven(machine(trial()), version="2.28.9", taken={"NCCL_MIN_CTAS"}, gpus=(0, 1))
     assert (settings, right) == ([], [])
     assert notes == ["NCCL_MIN_CTAS=32 won a trial, but rules decide about the variable."]
+
+
+def on_a_part(**more: Any) -> Snapshot:
+    """Two of the four GPUs were tried."""
+    snapshot = detect.read(["fixture:4xa100-pcie"], stdin=io.BytesIO())
+    return msgspec.structs.replace(snapshot, nccl_libraries=[], trials=[trial()], **more)
+
+
+def test_a_trial_over_a_part_of_the_gpus_is_shown_and_says_nothing_of_the_whole_machine() -> None:
+    advice = advise.advise(on_a_part())
+    assert not any(each.name == "NCCL_MIN_CTAS" for each in advice.settings)
+    assert (
+        "NCCL_MIN_CTAS=32 over GPU0, GPU1: faster at 2 sizes (+4.5 to +5.0 %) in a trial of 8 rounds (2026-11-30)"
+        in advice.measured
+    )
+    assert "NCCL_MIN_CTAS=32 won a trial over GPU0, GPU1 alone: prove it over all GPUs." in advice.notes
+
+
+def test_a_trial_over_the_gpus_that_are_selected_counts_for_them() -> None:
+    chosen = [Setting(name="CUDA_VISIBLE_DEVICES", value="1,0", origin="environment")]
+    advice = advise.advise(on_a_part(settings=chosen))
+    setting = next(each for each in advice.settings if each.name == "NCCL_MIN_CTAS")
+    assert setting.reason.startswith("measured on this machine over GPU0, GPU1: all_reduce faster")
 
 
 def test_lines_for_the_screen() -> None:

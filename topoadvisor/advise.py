@@ -116,7 +116,12 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
     wanted = [claim for claim in engine.claims(outcomes) if claim.variable not in disputed]
     settings, right = _settings(wanted, snapshot, base)
     taken = {claim.variable for claim in wanted} | disputed
-    proven, in_force, remarks = measured.proven(snapshot, version=_value(base, "nccl.version"), taken=taken)
+    proven, in_force, remarks = measured.proven(
+        snapshot,
+        version=_value(base, "nccl.version"),
+        taken=taken,
+        gpus=[int(gpu.removeprefix("gpu:")) for gpu in _visible(base, topology)],
+    )
     settings = sorted([*settings, *proven], key=lambda setting: setting.name)
     rights = [*right, *in_force, *_rights(outcomes)]
     return Advice(
@@ -269,7 +274,7 @@ def _settings(
             cost=entry.cost,
             works_for=entry.consumers or list(reach.works_for),
             not_for=list(reach.not_for),
-            where=_where(present) if value is None and present is not None else None,
+            where=present.place if value is None and present is not None else None,
         )
     return [advised[name] for name in sorted(advised)], right
 
@@ -287,10 +292,6 @@ def _by_itself(name: str, value: str, base: FactBase) -> bool:
 def _nccl(base: FactBase) -> str:
     version = _value(base, "nccl.version")
     return f"NCCL {version}" if version else "NCCL"
-
-
-def _where(setting: Any) -> str:
-    return setting.origin if setting.line is None else f"{setting.origin}:{setting.line}"
 
 
 def _rights(outcomes: Sequence[Outcome]) -> Iterator[AlreadyRight]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from topoadvisor.advice import AdvisedSetting, AlreadyRight
 from topoadvisor.snapshot import Measurement, Snapshot, Trial, TrialSize
@@ -16,7 +16,8 @@ TRIAL = "trial"
 
 def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
     """One line per kind of link and per collective that was measured, and one per trial."""
-    return [*_pairs(snapshot, topology), *_hosts(snapshot), *_collectives(snapshot), *map(_trial, snapshot.trials)]
+    trials = [_trial(each, snapshot) for each in snapshot.trials]
+    return [*_pairs(snapshot, topology), *_hosts(snapshot), *_collectives(snapshot), *trials]
 
 
 def _pairs(snapshot: Snapshot, topology: Topology) -> Iterator[str]:
@@ -83,22 +84,33 @@ def _when(found: Sequence[Measurement]) -> str:
     return f" ({dates[-1]})" if dates else ""
 
 
-def _words(trial: Trial) -> str:
-    return " ".join(f"{name}={value or ''}" for name, value in trial.settings.items())
+def words(settings: Mapping[str, str | None]) -> str:
+    """`NCCL_MIN_CTAS=32`, `NCCL_ALGO unset`; several with spaces between."""
+    return " ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in settings.items())
 
 
-def _trial(trial: Trial) -> str:
-    words = _words(trial)
+def _everywhere(trial: Trial, snapshot: Snapshot) -> bool:
+    return set(trial.gpus) == {gpu.index for gpu in snapshot.gpus}
+
+
+def _over(trial: Trial, snapshot: Snapshot) -> str:
+    """The GPUs of a trial that did not take all."""
+    return "" if _everywhere(trial, snapshot) else f" over {', '.join(f'GPU{index}' for index in trial.gpus)}"
+
+
+def _trial(trial: Trial, snapshot: Snapshot) -> str:
+    told_of = words(trial.settings) + _over(trial, snapshot)
     date = f" ({trial.date[:10]})" if trial.date else ""
     if trial.failure:
-        return f"{words}: broke in a trial{date}"
+        return f"{told_of}: broke in a trial{date}"
     faster, slower, undecided = (_at(trial, verdict) for verdict in ("faster", "slower", "unknown"))
     told = [
         f"faster at {_spread(faster)}" if faster else "",
         f"slower at {_spread(slower)}" if slower else "",
         f"not decided at {len(undecided)} size{'s' * (len(undecided) != 1)}" if undecided else "",
     ]
-    return f"{words}: {'; '.join(filter(None, told)) or 'no difference'} in a trial of {trial.rounds} rounds{date}"
+    outcome = "; ".join(filter(None, told)) or "no difference"
+    return f"{told_of}: {outcome} in a trial of {trial.rounds} rounds{date}"
 
 
 def _at(trial: Trial, verdict: str) -> list[TrialSize]:
@@ -113,22 +125,26 @@ def _spread(sizes: Sequence[TrialSize]) -> str:
 
 
 def proven(
-    snapshot: Snapshot, *, version: str | None, taken: Collection[str]
+    snapshot: Snapshot, *, version: str | None, taken: Collection[str], gpus: Collection[int]
 ) -> tuple[list[AdvisedSetting], list[AlreadyRight], list[str]]:
     """Settings of the best trial that won, what of it is in force already, and notes on trials that do not count.
 
     Trials of several calls can win. The one that gains most is taken; one that holds only a part of its settings says
     nothing more. `taken` are variables that rules decide: a trial does not overrule them. A trial counts for the NCCL
-    and driver that it was made with.
+    and driver that it was made with, and over all GPUs or those of the job, by index (`gpus`).
     """
     notes: list[str] = []
     won: list[Trial] = []
+    trials = [each for each in snapshot.trials if _everywhere(each, snapshot) or set(each.gpus) == set(gpus)]
     for trial in sorted((each for each in snapshot.trials if each.keep), key=_worth, reverse=True):
-        if other := _made_elsewhere(trial, snapshot, version):
-            notes.append(f"{_words(trial)} won a trial with {other}: prove it again.")
+        told = words(trial.settings)
+        if trial not in trials:
+            notes.append(f"{told} won a trial{_over(trial, snapshot)} alone: prove it over all GPUs.")
+        elif other := _made_elsewhere(trial, snapshot, version):
+            notes.append(f"{told} won a trial with {other}: prove it again.")
         elif not set(trial.settings).isdisjoint(taken):
-            notes.append(f"{_words(trial)} won a trial, but rules decide about the variable.")
-        else:
+            notes.append(f"{told} won a trial, but rules decide about the variable.")
+        elif all(trial.settings != each.settings for each in won):
             won.append(trial)
     settings: list[AdvisedSetting] = []
     right: list[AlreadyRight] = []
@@ -139,21 +155,21 @@ def proven(
     best = whole[0]
     for name, value in best.settings.items():
         _advise(best, name, value, snapshot, settings, right)
-    notes += [_passed_over(each, best, snapshot.trials) for each in whole[1:]]
+    notes += [_passed_over(each, best, trials) for each in whole[1:]]
     return settings, right, notes
 
 
 def _passed_over(trial: Trial, best: Trial, trials: Sequence[Trial]) -> str:
     """Why a winner is not advised next to a better one."""
-    told = f"{_words(trial)} won a trial too, and gained no more than {_words(best)}"
+    told = f"{words(trial.settings)} won a trial too, and gained no more than {words(best.settings)}"
     if any(best.settings.get(name, value) != value for name, value in trial.settings.items()):
         return f"{told}."
     both = {**best.settings, **trial.settings}
     tried = next((each for each in trials if each.settings == both and not each.keep), None)
     if tried is not None:
         return f"{told}; together they were tried and not worth keeping."
-    words = " ".join(f"{name}={value or ''}" for name, value in both.items())
-    return f"{told}; together they were not tried: `topoadvisor prove {words}`."
+    asked = " ".join(f"{name}={value or ''}" for name, value in both.items())
+    return f"{told}; together they were not tried: `topoadvisor prove {asked}`."
 
 
 def _worth(trial: Trial) -> tuple[float, str]:
@@ -191,12 +207,13 @@ def _advise(
             setting_class="tuning",
             rule=TRIAL,
             reason=(
-                f"measured on this machine: {collectives} faster at {_spread(_at(trial, 'faster'))}, slower at none, "
-                f"{trial.rounds} rounds, {(trial.date or 'no date')[:10]}"
+                f"measured on this machine{_over(trial, snapshot)}: {collectives} faster at "
+                f"{_spread(_at(trial, 'faster'))}, slower at none, {trial.rounds} rounds, "
+                f"{(trial.date or 'no date')[:10]}"
             ),
             value=value,
             nccl=f"=={trial.nccl}" if trial.nccl else None,
             cost=trial.cost,
-            where=present.origin if value is None and present is not None else None,
+            where=present.place if value is None and present is not None else None,
         )
     )

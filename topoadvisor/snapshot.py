@@ -335,6 +335,11 @@ class Setting(Struct, frozen=True, kw_only=True):
     exists: bool | None = None
     """Whether the file exists that the value names, for variables that name one."""
 
+    @property
+    def place(self) -> str:
+        """Where it stands, `environment` or `/etc/nccl.conf:3`."""
+        return self.origin if self.line is None else f"{self.origin}:{self.line}"
+
 
 LOG: Final = "nccl-log"
 """Origin of a snapshot, a setting or a library that a log of NCCL shows."""

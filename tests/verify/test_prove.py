@@ -317,6 +317,30 @@ def test_an_empty_value_unsets() -> None:
         asked.remarks({"NCCL_ALGO": None}, in_file)
 
 
+def test_unsetting_what_a_file_would_bring_back_is_refused() -> None:
+    """Out of the environment it comes back from the file, so both sides would be alike."""
+    here = [
+        Setting(name="NCCL_ALGO", value="tree", origin="environment"),
+        Setting(name="NCCL_ALGO", value="ring", origin="/root/.nccl.conf", line=2),
+        Setting(name="NCCL_ALGO", value="ring", origin="/etc/nccl.conf", line=3),
+    ]
+    with pytest.raises(TopoAdvisorError, match=r"stands in /root/\.nccl\.conf:2 and /etc/nccl\.conf:3") as caught:
+        asked.remarks({"NCCL_ALGO": None}, Snapshot(settings=here))
+    assert caught.value.hint
+
+
+def test_a_value_that_is_in_force_already_is_told() -> None:
+    here = [
+        Setting(name="NCCL_ALGO", value="tree", origin="environment"),
+        Setting(name="NCCL_ALGO", value="ring", origin="/etc/nccl.conf", line=3),
+    ]
+    told = asked.remarks({"NCCL_ALGO": "tree"}, Snapshot(settings=here))
+    assert told == ["NCCL_ALGO=tree is in force already (environment), so setting it changes nothing."]
+    assert asked.remarks({"NCCL_ALGO": "ring"}, Snapshot(settings=here)) == []
+    told = asked.remarks({"NCCL_ALGO": "ring"}, Snapshot(settings=here[1:]))
+    assert told == ["NCCL_ALGO=ring is in force already (/etc/nccl.conf:3), so setting it changes nothing."]
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"schema":"topoadvisor.advice/1"}'])
 def test_a_file_that_is_no_advice(data: bytes) -> None:
     with pytest.raises(InputError, match="no advice document"):

@@ -15,14 +15,14 @@ import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import detect
-from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, encode, save
+from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, Trial, encode, save
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Pair, Topology
 from topoadvisor.verify.child import Converse, End, converse_with
 from topoadvisor.verify.documents import Links
 from topoadvisor.verify.messages import Busy, Job, Line, Look, Measured, Step
 from topoadvisor.verify.report import document, to_text
-from topoadvisor.verify.run import Report, base_for, verify, with_measurements
+from topoadvisor.verify.run import Report, base_for, verify, with_measurements, with_trials
 from topoadvisor.verify.selection import Options
 
 OPTIONS = Options(size_bytes=512 << 20, repeats=5, deadline_s=20)
@@ -398,6 +398,14 @@ def test_json_report() -> None:
     assert pair.expected is not None
     assert (pair.gpus, pair.verdict, pair.forward.gbps) == ((0, 1), "pass", 395.8)
     assert pair.expected.expected_uni == 396.0
+
+
+def test_a_new_trial_replaces_the_one_of_the_same_settings_over_the_same_gpus() -> None:
+    old = [Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1, 2, 3], rounds=8)]
+    some = with_trials(Snapshot(trials=old), [Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], rounds=9)])
+    assert [trial.rounds for trial in some.trials] == [8, 9]
+    again = with_trials(some, [Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], rounds=10)])
+    assert [trial.rounds for trial in again.trials] == [8, 10]
 
 
 def test_saving_replaces_only_what_was_measured_again(tmp_path: Path) -> None:

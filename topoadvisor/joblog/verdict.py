@@ -80,7 +80,7 @@ def _with_origins(summary: Summary, snapshot: Snapshot | None) -> Summary:
         return summary
     places = {}
     for setting in reversed(snapshot.settings):
-        places[setting.name, setting.value] = setting.origin + (f":{setting.line}" if setting.line else "")
+        places[setting.name, setting.value] = setting.place
     settings = [msgspec.structs.replace(each, origin=places.get((each.name, each.value))) for each in summary.settings]
     return msgspec.structs.replace(summary, settings=settings)
 

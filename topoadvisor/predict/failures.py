@@ -20,12 +20,7 @@ def find(settings: Iterable[Setting], facts: FactBase, version: str) -> Iterator
     for setting in settings:
         why = _why(setting, facts, version)
         if why is not None:
-            yield Failure(name=setting.name, value=setting.value, origin=place(setting), why=why)
-
-
-def place(setting: Setting) -> str:
-    """Where it is set: `job.env:3`."""
-    return f"{setting.origin}:{setting.line}" if setting.line is not None else setting.origin
+            yield Failure(name=setting.name, value=setting.value, origin=setting.place, why=why)
 
 
 def _why(setting: Setting, facts: FactBase, version: str) -> str | None:

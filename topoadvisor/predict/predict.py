@@ -101,7 +101,7 @@ def _in_force(snapshot: Snapshot, version: str) -> Iterator[Present]:
         info = registry().get(setting.name)
         read = reading.read(info, setting.value, version) if info is not None and info.exists_in(version) else None
         becomes = read.becomes if read is not None else None
-        yield Present(name=setting.name, value=setting.value, origin=failures.place(setting), becomes=becomes)
+        yield Present(name=setting.name, value=setting.value, origin=setting.place, becomes=becomes)
 
 
 def _first(settings: Sequence[Setting]) -> Iterator[Setting]:
@@ -118,9 +118,7 @@ def _present(snapshot: Snapshot, asked: Asked, outlook: Outlook) -> Iterator[Dif
         found = []
         if setting.name in DECISIVE:
             found = changes.between(look(_without(snapshot, setting.name), asked), outlook)
-        yield Difference(
-            name=setting.name, value=setting.value, origin=failures.place(setting), recommended=False, changes=found
-        )
+        yield Difference(name=setting.name, value=setting.value, origin=setting.place, recommended=False, changes=found)
 
 
 def _advised(

@@ -65,22 +65,25 @@ def _allowed(asked: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def remarks(settings: Settings, snapshot: Snapshot) -> list[str]:
-    """What is worth saying before: names that NCCL does not know, variables that a file keeps set.
+    """What is worth saying before: names that NCCL does not know, settings that change nothing.
 
     Raises TopoAdvisorError for a variable to unset that stands in a file of NCCL: a process cannot take it out there.
     """
     told = []
     for name, value in settings.items():
+        present = [each for each in snapshot.settings or () if each.name == name]
         if value is None:
-            present = next((each for each in snapshot.settings or () if each.name == name), None)
-            if present is not None and present.origin != "environment":
-                place = present.origin + (f":{present.line}" if present.line else "")
+            in_files = [each.place for each in present if each.origin != "environment"]
+            if in_files:
                 raise TopoAdvisorError(
-                    f"{name} stands in {place}, and cannot be unset for a trial from outside",
-                    hint="Take the line out, prove NAME=VALUE with what it was, and put it back if that wins.",
+                    f"{name} stands in {' and '.join(in_files)}, and cannot be unset for a trial from outside",
+                    hint="Take it out there, prove NAME=VALUE with what it was, and put it back if that wins.",
                 )
-            if present is None:
+            if not present:
                 told.append(f"{name} is not set here, so unsetting it changes nothing.")
-        elif name.startswith("NCCL_") and register.find(name) is None:
+            continue
+        if present and present[0].value == value:
+            told.append(f"{name}={value} is in force already ({present[0].place}), so setting it changes nothing.")
+        if name.startswith("NCCL_") and register.find(name) is None:
             told.append(f"No NCCL is known that reads {name}.")
     return told

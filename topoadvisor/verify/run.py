@@ -261,7 +261,7 @@ def with_measurements(snapshot: Snapshot, measurements: Sequence[Measurement]) -
 
 
 def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:
-    """The snapshot with these trials in place of earlier ones of the same settings."""
-    new = [trial.settings for trial in trials]
-    kept = [trial for trial in snapshot.trials if trial.settings not in new]
+    """The snapshot with these trials in place of earlier ones of the same settings over the same GPUs."""
+    new = [(trial.settings, trial.gpus) for trial in trials]
+    kept = [trial for trial in snapshot.trials if (trial.settings, trial.gpus) not in new]
     return msgspec.structs.replace(snapshot, trials=[*kept, *trials])
