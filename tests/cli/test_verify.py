@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from topoadvisor import collect
 from topoadvisor.cli.prove import prove
 from topoadvisor.cli.verify import verify
-from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.snapshot import Driver, Gpu, P2p, PcieLink, Snapshot, decode
 from topoadvisor.verify import child
 
@@ -143,14 +143,25 @@ def test_collectives_ask_nccl_and_are_saved(
 ) -> None:
     monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
     path = tmp_path / "node.json"
-    result = run("--collectives", "--size", "8M", "--nccl", "/opt/libnccl.so.2", "--save", str(path))
+    result = run("--collectives", "--size", "8M", "--nccl", "libnccl.so.2", "--save", str(path))
     assert result.exit_code == 0, result.output
     head = next(line for line in result.stdout.splitlines() if "KiB" in line)
     assert head.split() == ["64", "KiB", "1", "MiB", "8", "MiB"]
-    assert "NCCL 2.28.9 (/opt/libnccl.so.2)" in result.stdout
+    assert "NCCL 2.28.9 (libnccl.so.2)" in result.stdout
     saved = decode(path.read_bytes()).measurements
     assert len(saved) == 15
     assert (saved[0].kind, saved[0].subject, saved[0].gbps) == ("all_reduce", "gpu:0,gpu:1", 20.0)
+
+
+@pytest.mark.parametrize("words", [["--collectives", "--full"], ["--nccl", "libnccl.so.2"]])
+def test_options_that_do_not_go_together_are_refused(machine: Callable[..., None], words: list[str]) -> None:
+    assert isinstance(run(*words).exception, TopoAdvisorError)
+
+
+def test_repeats_hold_for_collectives_too(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
+    words = ["--collectives", "--size", "1M", "--nccl", "libnccl.so.2", "--repeats", "9", "--format", "json"]
+    assert {each["repeats"] for each in json.loads(run(*words).stdout)["results"]} == {9}
 
 
 def test_collectives_without_nccl_or_a_second_gpu_say_so(machine: Callable[..., None]) -> None:
@@ -218,7 +229,7 @@ def test_prove_from_its_words_to_a_saved_trial(
     monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", PROVE_RANK])
     path = tmp_path / "node.json"
     result = prove_app(
-        "NCCL_MIN_CTAS=32", "--size", "64M", "--rounds", "4", "--nccl", "/opt/libnccl.so.2", "--save", str(path)
+        "NCCL_MIN_CTAS=32", "--size", "64M", "--rounds", "4", "--nccl", "libnccl.so.2", "--save", str(path)
     )
     assert result.exit_code == 0, result.output
     assert "Keep NCCL_MIN_CTAS=32: faster at 64 MiB all_reduce (+10.0 %)" in result.stdout
@@ -234,7 +245,7 @@ def test_prove_candidates_says_why_nothing_is_tried(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
-    result = prove_app("--candidates", "--nccl", "/opt/libnccl.so.2")
+    result = prove_app("--candidates", "--nccl", "libnccl.so.2")
     assert result.exit_code == 0, result.output
     assert "Nothing is worth trying on this machine." in result.stdout
     assert "More channels: not tried, because not every pair has NVLink" in result.stdout

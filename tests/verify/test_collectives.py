@@ -13,7 +13,7 @@ import msgspec
 import nccl_logs
 import pytest
 
-from topoadvisor.errors import NothingDetermined
+from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Driver, Gpu, NcclLibrary, Snapshot
 from topoadvisor.verify import collectives, collectives_report, group
@@ -156,8 +156,28 @@ def test_ctrl_c_before_the_first_result_is_an_interrupt() -> None:
         check(before="job['rank'] == 0 and (os.kill(os.getppid(), 2), time.sleep(30))")
 
 
-def test_nothing_measured_exits_3() -> None:
-    assert check(before="say(failed='ncclCommInitRank: invalid usage'); sys.exit(1)").exit_code == 3
+@pytest.mark.parametrize(
+    "before", ["say(failed='ncclCommInitRank: invalid usage'); sys.exit(1)", "os.kill(os.getpid(), 11)"]
+)
+def test_ranks_that_die_before_the_first_result_are_a_failure(before: str) -> None:
+    report = check(before=before)
+    assert (report.run.results, report.exit_code) == ([], 1)
+    assert "Broken off: " in collectives_report.to_text(report)
+
+
+def test_the_bar_counts_cases() -> None:
+    told: list[tuple[int, int, str]] = []
+    script = RANK.replace("BEFORE", "pass").replace("WRONG", "0").replace("LOG", "''")
+    run = group.group_of(
+        ADDRESSES,
+        "x",
+        os.environ,
+        argv=[sys.executable, "-c", script],
+        deadline_s=20,
+        progress=lambda *each: told.append(each),
+    )
+    run(group.cases(["all_reduce", "sendrecv"], [1024], 2), {}, False)
+    assert told == [(1, 2, "all_reduce"), (2, 2, "sendrecv")]
 
 
 def test_settings_reach_the_ranks_and_those_of_the_caller_hold(tmp_path: Path) -> None:
@@ -183,7 +203,10 @@ def test_bus_bandwidth_counts_as_nccl_tests_do(collective: Any, factor: float) -
 
 
 def test_the_library_is_the_one_asked_for_else_the_first_found() -> None:
-    assert collectives.find_nccl(SNAPSHOT, "/opt/libnccl.so.2") == "/opt/libnccl.so.2"
+    assert collectives.find_nccl(SNAPSHOT, "libnccl.so.2") == "libnccl.so.2"
+    assert collectives.find_nccl(SNAPSHOT, __file__) == __file__
+    with pytest.raises(InputError, match="there is no such file"):
+        collectives.find_nccl(SNAPSHOT, "/opt/there/is/none/libnccl.so.2")
     found = msgspec.structs.replace(SNAPSHOT, nccl_libraries=[NcclLibrary(path="/usr/lib/libnccl.so.2")])
     assert collectives.find_nccl(found) == "/usr/lib/libnccl.so.2"
     with pytest.raises(NothingDetermined) as caught:

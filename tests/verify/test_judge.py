@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from topoadvisor.hardware import catalogue
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify.judge import Judgement, PairFacts, judge, subjects
+from topoadvisor.verify.judge_hosts import HostFacts, judge_hosts
 
 H200 = catalogue.gpu_model("NVIDIA H200")
 
@@ -73,6 +76,30 @@ def test_small_buffers_are_not_held_against_numbers_of_large_ones() -> None:
     assert "buffers of 8 MiB are too small" in str(found.cause)
     large = [msgspec.structs.replace(m, size_bytes=512 << 20) for m in small]
     assert judge([pair], large)[0].verdict == "warn"
+
+
+@pytest.mark.parametrize("numbers", [(12.9, 12.9, 25.0), (19.0, 19.0, 22.0), (8.0, 8.0, 15.0)])
+def test_bridges_that_are_known_to_redirect_are_named_before_what_the_number_looks_like(
+    numbers: tuple[float, float, float],
+) -> None:
+    found = one(dataclasses.replace(pcie(), acs=True), *numbers)
+    assert "ACS on the bridges between them redirects peer traffic" in str(found.cause)
+    assert "lanes" not in str(found.cause)
+
+
+def test_small_buffers_to_the_host_are_not_held_against_numbers_of_large_ones() -> None:
+    host = HostFacts(0, catalogue.host_copy_band(5, 16), "Gen5 x16")
+    copies = [
+        Measurement(kind="host-copy", subject=subject, gbps=40.0, size_bytes=8 << 20)
+        for subject in ("host>gpu:0", "gpu:0>host")
+    ]
+    found = judge_hosts([host], copies)[0]
+    assert (found.verdict, found.cause) == (
+        "unknown",
+        "buffers of 8 MiB are too small to hold against published numbers",
+    )
+    large = [msgspec.structs.replace(each, size_bytes=512 << 20) for each in copies]
+    assert judge_hosts([host], large)[0].verdict != "unknown"
 
 
 def test_wrong_data_fails_whatever_the_speed() -> None:

@@ -228,6 +228,22 @@ def test_a_variant_that_breaks_is_dropped_and_told() -> None:
     assert proof.exit_code == 1
 
 
+def test_the_only_variant_that_breaks_is_not_to_be_set() -> None:
+    machine = Machine()
+    machine.breaks = lambda settings, run: "rank 0: ended by SIGFPE" if settings else None
+    text = prove_report.to_text(run(machine, "NCCL_BUFFSIZE=8"), WHERE)
+    assert "Do not set NCCL_BUFFSIZE=8: NCCL breaks with it." in text
+    assert "too few rounds" not in text
+
+
+def test_unsetting_is_told_as_that() -> None:
+    text = prove_report.to_text(run(Machine(lambda settings, size: 1.2 if settings else 1.0), "NCCL_ALGO="), WHERE)
+    assert "\nNCCL_ALGO unset\n" in text
+    assert "Keep NCCL_ALGO unset: faster at" in text
+    text = prove_report.to_text(run(Machine(lambda settings, size: 0.8 if settings else 1.0), "NCCL_ALGO="), WHERE)
+    assert "Leave it as it is. With NCCL_ALGO unset: slower at" in text
+
+
 def test_a_machine_where_nccl_does_not_run_says_why() -> None:
     machine = Machine()
     machine.breaks = lambda settings, run: "ncclCommInitRank: unhandled cuda error"

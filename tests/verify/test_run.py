@@ -358,13 +358,31 @@ def test_cuda_that_does_not_answer_is_said() -> None:
 
 
 def test_gpus_left_out_and_in_use_are_noted() -> None:
-    busy = Busy(address=address(0), processes=1, utilization=90)
-    report = measure(4, children(answer=look(3, busy=[busy]))[0], mig=[1])
+    busy = [
+        Busy(address=address(0), processes=1, utilization=90),
+        Busy(address=address(2), processes=0, utilization=0, used_bytes=60 << 30),
+    ]
+    report = measure(4, children(answer=look(3, busy=busy))[0], mig=[1])
     notes = " ".join(report.notes)
     assert "GPU1 left out: MIG is on." in notes
     assert "GPU3 left out: CUDA does not show it" in notes
     assert "GPU0 is in use by 1 other process (90 % busy)" in notes
+    assert "GPU2 is in use by somebody else (0 % busy, 60 GiB of its memory held)" in notes
     assert [(pair.pair.a, pair.pair.b) for pair in report.pairs] == [(0, 2)]
+
+
+def test_how_copies_were_made_is_told_where_it_was_not_as_planned() -> None:
+    note = "the host buffers could not be placed near the GPU"
+
+    def copy(job: Job, hear: Callable[[Line], None]) -> End:
+        for step in job.steps:
+            hear(Line(begin=step.name))
+            told = note if step.name.startswith("host-copy ") else None
+            hear(Line(measured=msgspec.structs.replace(good(step), note=told)))
+        return DONE
+
+    text = to_text(measure(2, children(copy)[0]))
+    assert f"the host → GPU0, GPU0 → the host, the host → GPU1, GPU1 → the host: {note}." in text
 
 
 def test_text_report_has_a_row_per_pair_and_the_method() -> None:

@@ -77,12 +77,19 @@ def verify(
     Exit code: 0 all is well, 1 something failed or could not be measured, 3 nothing could be.
     """
     from topoadvisor import collect
+    from topoadvisor.errors import TopoAdvisorError
     from topoadvisor.verify import run, selection
 
+    if collectives and full:
+        raise TopoAdvisorError(
+            "--full is for copies, and --collectives has none", hint="Leave out the one or the other."
+        )
+    if nccl is not None and not collectives:
+        raise TopoAdvisorError("--nccl names a library for --collectives", hint="Copies do not go through NCCL.")
     live = collect.capture_live()
     base = run.base_for(save, live) if save else live
     if collectives:
-        _collectives(live, base, save, size or 1 << 30, deadline, nccl, format)
+        _collectives(live, base, save, size or 1 << 30, repeats or 5, deadline, nccl, format)
         return
     options = selection.Options(
         size_bytes=size or 512 << 20, repeats=repeats or (11 if full else 5), deadline_s=deadline, full=full
@@ -113,19 +120,26 @@ def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, 
 
 
 def _collectives(
-    live: Snapshot, base: Snapshot, save: Path | None, size: int, deadline: float, nccl: str | None, format: TextOrJson
+    live: Snapshot,
+    base: Snapshot,
+    save: Path | None,
+    size: int,
+    repeats: int,
+    deadline: float,
+    nccl: str | None,
+    format: TextOrJson,
 ) -> None:
     from topoadvisor.cli import progress
     from topoadvisor.verify import collectives, collectives_report, group, rank_messages
 
-    with progress.bar("collectives"):
-        here, ranks, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline)
+    with progress.bar("collectives") as tell:
+        here, ranks, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline, progress=tell)
         sizes = [each for each in collectives.DEFAULT_SIZES if each <= size] or [size]
         found = collectives.check(
             live,
             here.gpus,
             ranks,
-            cases=group.cases(rank_messages.COLLECTIVES, sizes, len(here.gpus)),
+            cases=group.cases(rank_messages.COLLECTIVES, sizes, len(here.gpus), batches=repeats),
             library=library,
             expect=lambda version: collectives.expected(live, [gpu.index for gpu in here.gpus], version),
             measured=base.measurements,

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from topoadvisor.errors import NothingDetermined, TopoAdvisorError
+from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
 from topoadvisor.snapshot import Assumption, Gpu, Measurement, Snapshot
 from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks
-from topoadvisor.verify.group import Group, Interrupted, Result, Run, group_of
+from topoadvisor.verify.group import Group, Interrupted, Progress, Result, Run, group_of
 from topoadvisor.verify.judge import Verdict
 from topoadvisor.verify.rank_messages import Case
 from topoadvisor.verify.ready import Ready, ready
@@ -83,20 +84,19 @@ class CollectiveReport:
 
     @property
     def exit_code(self) -> int:
-        """0 pass or warn, 1 wrong values, a failure or an error in the log, 3 nothing was measured, 130 interrupted."""
-        if self.run.interrupted:
-            return 130
-        if not self.run.results and not self.run.hung:
-            return 3
-        return int(self.verdict == "fail")
+        """0 pass or warn, 1 wrong values, a rank that failed, hung or died, an error in the log, 130 interrupted."""
+        return 130 if self.run.interrupted else int(self.verdict == "fail")
 
 
 def find_nccl(snapshot: Snapshot, chosen: str | None = None) -> str:
     """The NCCL library to load: the one asked for, else the first that a program here would meet.
 
-    Raises NothingDetermined when there is none.
+    A name without a folder is for the loader to find. Raises NothingDetermined when there is none, InputError when a
+    path is no file.
     """
     if chosen:
+        if "/" in chosen and not Path(chosen).is_file():
+            raise InputError("there is no such file", file=chosen, hint="--nccl takes the path of a libnccl.so.")
         return chosen
     if snapshot.nccl_libraries:
         return snapshot.nccl_libraries[0].path
@@ -108,17 +108,24 @@ def find_nccl(snapshot: Snapshot, chosen: str | None = None) -> str:
 
 
 def ranks_here(
-    snapshot: Snapshot, environ: Mapping[str, str], *, nccl: str | None, deadline_s: float
+    snapshot: Snapshot,
+    environ: Mapping[str, str],
+    *,
+    nccl: str | None,
+    deadline_s: float,
+    progress: Progress = lambda done, total, text: None,
 ) -> tuple[Ready, Group, str]:
     """The GPUs of this machine that can be used, one rank on each, and the NCCL library that they load.
 
-    Raises NothingDetermined: fewer than two GPUs, no CuPy, no CUDA, no NCCL.
+    `progress` hears of each case that a run is done with. Raises NothingDetermined: fewer than two GPUs, no CuPy, no
+    CUDA, no NCCL; InputError when the library asked for is no file.
     """
     own = child.environment(environ)
     here = ready(snapshot, converse=child.converse_with(child.command(), own), deadline_s=deadline_s, least=2)
     library = find_nccl(snapshot, nccl)
     addresses = [gpu.address or "" for gpu in here.gpus]
-    return here, group_of(addresses, library, own, argv=child.rank_command(), deadline_s=deadline_s), library
+    ranks = group_of(addresses, library, own, argv=child.rank_command(), deadline_s=deadline_s, progress=progress)
+    return here, ranks, library
 
 
 def check(

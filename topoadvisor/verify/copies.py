@@ -10,13 +10,16 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
 from topoadvisor import pci
 from topoadvisor.verify import flows, kernels
 from topoadvisor.verify.messages import Busy, Job, Line, Look, Measured, version_text
+
+_MUCH_BYTES: Final = 1 << 30
+"""A display takes less."""
 
 
 def _measure(job: Job, say: Callable[[Line], None]) -> int:
@@ -62,7 +65,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _who_else(addresses: list[str]) -> list[Busy]:
-    """GPUs with other processes or running kernels, by NVML; empty when NVML does not say."""
+    """GPUs with other processes, running kernels or much memory in use, by NVML; empty when NVML does not say.
+
+    A container hides the processes of others and shows their memory.
+    """
     busy = []
     with suppress(Exception):
         import pynvml
@@ -72,9 +78,17 @@ def _who_else(addresses: list[str]) -> list[Busy]:
             handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
             processes = [p for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle) if p.pid != os.getpid()]
             utilization = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-            if processes or utilization:
-                busy.append(Busy(address=address, processes=len(processes), utilization=utilization))
+            used = _held_bytes(pynvml, handle)
+            if processes or utilization or used >= _MUCH_BYTES:
+                busy.append(Busy(address=address, processes=len(processes), utilization=utilization, used_bytes=used))
     return busy
+
+
+def _held_bytes(pynvml: Any, handle: Any) -> int:
+    """GPU memory in use; 0 before driver 510, where the number has the driver's own share in it."""
+    with suppress(Exception):
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used)
+    return 0
 
 
 def main(stdin: BinaryIO, answers: BinaryIO) -> int:

@@ -20,6 +20,9 @@ from topoadvisor.verify import child
 from topoadvisor.verify.child import End, Start
 from topoadvisor.verify.rank_messages import Began, Case, Collective, RankJob, RankLine
 
+Progress = Callable[[int, int, str], None]
+"""(cases done, cases in all, what was run)."""
+
 Settings = Mapping[str, str | None]
 """Variables of the environment to set; None = to unset."""
 
@@ -57,7 +60,6 @@ class Run:
     """GPU memory that NCCL took, the most of any rank."""
     failure: str | None
     """Why it broke off; None when all ended well."""
-    hung: bool = False
     log: Summary | None = None
     interrupted: bool = False
 
@@ -99,9 +101,15 @@ def cases(collectives: Sequence[Collective], sizes: Sequence[int], ranks: int, *
 
 
 def group_of(
-    addresses: Sequence[str], library: str, environ: Mapping[str, str], *, argv: Sequence[str], deadline_s: float
+    addresses: Sequence[str],
+    library: str,
+    environ: Mapping[str, str],
+    *,
+    argv: Sequence[str],
+    deadline_s: float,
+    progress: Progress = lambda done, total, text: None,
 ) -> Group:
-    """A `Group` over these GPUs, by PCI address in rank order."""
+    """A `Group` over these GPUs, by PCI address in rank order. `progress` hears of each case that is done."""
 
     def run(cases: Sequence[Case], settings: Settings, log: bool) -> Run:
         with tempfile.TemporaryDirectory(prefix="topoadvisor-") as folder:
@@ -120,12 +128,18 @@ def group_of(
                 for rank, address in enumerate(addresses)
             ]
             heard: list[list[RankLine]] = [[] for _ in jobs]
+
+            def hear(rank: int, line: RankLine) -> None:
+                heard[rank].append(line)
+                if rank == 0 and line.timed:
+                    progress(line.timed.case + 1, len(cases), cases[line.timed.case].collective)
+
             try:
                 ends = child.together(
                     [Start(argv, own, msgspec.json.encode(job)) for job in jobs],
                     deadline_s,
                     RankLine,
-                    lambda rank, line: heard[rank].append(line),
+                    hear,
                 )
             except KeyboardInterrupt:
                 partial = _gathered(cases, heard, [], _read_log(Path(folder)) if log else None)
@@ -187,6 +201,5 @@ def _gathered(
         began=next((line.began for line in lines if line.began), None),
         used_bytes=max(used, default=None),
         failure=failure,
-        hung=any(end.how == "timeout" for _, end in bad),
         log=log,
     )

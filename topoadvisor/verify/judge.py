@@ -141,9 +141,9 @@ def _judge(judgement: Judgement, medians: Mapping[tuple[str, bool], float]) -> t
     if not peer_access:
         return _judge_staged(pair, slower)
     verdict, cause = _judge_peer(judgement, slower, max(one_way), both.gbps if both else None, duplex)
-    smallest = min((m.size_bytes for m in measured if m.size_bytes), default=_LARGE_BYTES)
-    if verdict != "pass" and pair.band is not None and smallest < _LARGE_BYTES:
-        return "unknown", f"buffers of {smallest / (1 << 20):g} MiB are too small to hold against published numbers"
+    small = too_small(measured)
+    if verdict != "pass" and pair.band is not None and small:
+        return "unknown", small
     median = medians.get((pair.link_class or "", True))
     if verdict in ("pass", "unknown") and median and slower < _CLASS_SHARE * median:
         return "warn", f"{1 - slower / median:.0%} below the other {pair.link_class} pairs of this machine"
@@ -166,6 +166,14 @@ def broken_by(measured: Sequence[Measurement]) -> str | None:
     if dead:
         return f"the copy {arrow(dead[0].subject)} failed ({dead[0].note})"
     return None
+
+
+def too_small(measured: Sequence[Measurement]) -> str | None:
+    """Why the rates of these copies cannot be held against published ones; None when they can."""
+    smallest = min((m.size_bytes for m in measured if m.size_bytes), default=_LARGE_BYTES)
+    if smallest >= _LARGE_BYTES:
+        return None
+    return f"buffers of {smallest / (1 << 20):g} MiB are too small to hold against published numbers"
 
 
 def arrow(subject: str) -> str:
@@ -270,12 +278,15 @@ def _why_slow(judgement: Judgement, band: Band, slower: float, faster: float, du
     if staged_like:
         over = "not over NVLink but " if links else ""
         and_latency = f", and a small copy takes {latency:.0f} µs" if slow_start else ""
-        return f"{what}: it runs {over}through host memory, though CUDA allows peer access{and_latency}"
+        by_acs = f"; {_redirected(pair)}" if pair.acs and not links else ""
+        return f"{what}: it runs {over}through host memory, though CUDA allows peer access{and_latency}{by_acs}"
     if links:
         working = round(share * links)
         if 0 < working < links and abs(share * links - working) <= _NEAR * working:
             return f"{what}: as fast as {working} of {links} links"
         return f"{what}: check the NVLinks' state, errors and counters"
+    if pair.acs:
+        return f"{what}: {_redirected(pair)}"
     if pair.slots:
         return f"{what}: {'; '.join(pair.slots)}"
     return f"{what}: {by_lanes(share) or (_redirected(pair) if share < 0.4 else _under_load())}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
-from topoadvisor.verify.judge import CLASS_LEAST, IMPOSSIBLE, Verdict, against, broken_by, by_lanes, index
+from topoadvisor.verify.judge import CLASS_LEAST, IMPOSSIBLE, Verdict, against, broken_by, by_lanes, index, too_small
 
 _ALIKE_SHARE = 0.9
 """GPUs with the same link scatter by a few percent against the host."""
@@ -70,6 +70,8 @@ def _judge_host(
     verdict = against(slower, host.band.expected_uni, host.band)
     if verdict == "pass":
         return ("warn", f"{'; '.join(host.slots)}: as fast as that allows") if host.slots else ("pass", None)
+    if small := too_small(measured):
+        return "unknown", small
     share = slower / host.band.expected_uni
     what = f"{share:.0%} of what {host.link} reaches elsewhere"
     if host.slots:

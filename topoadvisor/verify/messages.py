@@ -60,6 +60,8 @@ class Busy(Struct, frozen=True, kw_only=True):
     processes: int
     utilization: int
     """Percent of the last sample period with a kernel running."""
+    used_bytes: int = 0
+    """GPU memory that others hold."""
 
 
 class Look(Struct, frozen=True, kw_only=True):

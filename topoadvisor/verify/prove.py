@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from topoadvisor import measured
 from topoadvisor.errors import NothingDetermined
 from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
@@ -37,7 +38,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        return " ".join(f"{name}={value or ''}" for name, value in self.settings.items())
+        return measured.words(self.settings)
 
 
 BASELINE: Final = Arm({})

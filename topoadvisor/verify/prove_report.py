@@ -115,17 +115,8 @@ def _same_way(difference: Difference) -> bool:
 
 def _recommendation(proof: Proof) -> list[str]:
     best = proof.best
-    if proof.rounds < 2 or all(
-        each.verdict == "unknown" for outcome in proof.outcomes for _, each in outcome.differences
-    ):
-        return ["Nothing can be said: too few rounds are complete."]
     if best is None:
-        harm = [outcome for outcome in proof.outcomes if outcome.slower or outcome.failure]
-        if len(harm) == len(proof.outcomes) and len(harm) == 1 and harm[0].slower:
-            return [f"Do not set {harm[0].arm.name}: {_worst(harm[0])}."]
-        if not any(outcome.faster or outcome.slower or outcome.failure for outcome in proof.outcomes):
-            return ["Set nothing: no difference is to be seen."]
-        return ["Set nothing: no variant is faster anywhere without being slower elsewhere."]
+        return _nothing_to_keep(proof.outcomes)
     lines = [f"Keep {best.arm.name}: {_wins(best)}, slower nowhere."]
     if best.arm.write_with:
         lines.append(f"The file of the trial is gone; `{best.arm.write_with}` writes it.")
@@ -138,6 +129,26 @@ def _recommendation(proof: Proof) -> list[str]:
             "That is what the collective gains. What a job gains depends on what it computes meanwhile: time its steps."
         )
     return [*lines, *_others(best, proof)]
+
+
+def _nothing_to_keep(outcomes: Sequence[Outcome]) -> list[str]:
+    if len(outcomes) == 1 and (harm := _harm(outcomes[0])):
+        arm = outcomes[0].arm
+        if None in arm.settings.values():
+            return [f"Leave it as it is. With {arm.name}: {harm}."]
+        return [f"Do not set {arm.name}: {harm}."]
+    verdicts = {each.verdict for outcome in outcomes for _, each in outcome.differences}
+    if any(map(_harm, outcomes)) or "faster" in verdicts:
+        return ["Set nothing: no variant is faster anywhere without being slower elsewhere, or breaking."]
+    if verdicts <= {"unknown"}:
+        return ["Nothing can be said: too few rounds are complete."]
+    return ["Set nothing: no difference is to be seen."]
+
+
+def _harm(outcome: Outcome) -> str | None:
+    if outcome.failure:
+        return "NCCL breaks with it"
+    return _worst(outcome) if outcome.slower else None
 
 
 def _others(best: Outcome, proof: Proof) -> list[str]:

@@ -90,8 +90,9 @@ def _busy_notes(gpus: Sequence[Gpu], look: Look) -> list[str]:
     for busy in look.busy:
         if busy.address in labels:
             who = f"{busy.processes} other process{'es' * (busy.processes != 1)}" if busy.processes else "somebody else"
+            held = f", {busy.used_bytes / (1 << 30):.0f} GiB of its memory held" if busy.used_bytes else ""
             notes.append(
-                f"{labels[busy.address]} is in use by {who} ({busy.utilization} % busy): its numbers may be low."
+                f"{labels[busy.address]} is in use by {who} ({busy.utilization} % busy{held}): its numbers may be low."
             )
     return notes
 

@@ -19,7 +19,7 @@ from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
 from topoadvisor.verify.belief import Belief, beliefs, planned, remarks
 from topoadvisor.verify.child import Converse, End
-from topoadvisor.verify.judge import Judgement, judge, subjects
+from topoadvisor.verify.judge import Judgement, arrow, judge, subjects
 from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.verify.messages import Job, Line, Measured
@@ -32,6 +32,8 @@ _MOST_LOST_ALIKE = 2
 """Steps between the same ends that hang or die; then the others between them are left out."""
 _MOST_LOST_IN_A_ROW = 4
 """Children in a row that bring nothing; then the rest of the group is given up."""
+_MOST_NAMED = 4
+"""Copies that a note names."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,13 @@ def _notes(gpus: Sequence[Gpu], results: Sequence[tuple[Planned, Measured | End]
         notes.append(
             "CuPy finds no NVRTC here: data was compared on the host, and the start of each copy counts in its time."
         )
+    remarks: dict[str, list[str]] = {}
+    for step, result in results:
+        if isinstance(result, Measured) and result.outcome == "ok" and result.note:
+            remarks.setdefault(result.note, []).append(arrow(step.subject))
+    for note, copies in remarks.items():
+        named = ", ".join(dict.fromkeys(copies[:_MOST_NAMED])) + ", …" * (len(copies) > _MOST_NAMED)
+        notes.append(f"{named}: {note}.")
     unplaced = [gpu for gpu in gpus if not cpu_lists.parse(gpu.cpu_affinity or "") or (gpu.numa_node or 0) < 0]
     if unplaced and any(planned.kind == selection.TO_HOST for planned, _ in results):
         named = ", ".join(f"GPU{gpu.index}" for gpu in unplaced)
