@@ -408,6 +408,22 @@ def test_text_report_has_a_row_per_pair_and_the_method() -> None:
     assert "CuPy 14.2.0, CUDA runtime 13.2" in text
 
 
+def test_spreads_are_reported_of_batches_and_of_each_class() -> None:
+    assert "median of 5 that lie up to 0.4% apart" in to_text(measure(2))
+
+    def copy(job: Job, hear: Callable[[Line], None]) -> End:
+        for step in job.steps:
+            hear(Line(begin=step.name))
+            found = good(step)
+            if step.name == "peer-copy gpu:0>gpu:2":
+                found = msgspec.structs.replace(found, seconds=[each * 1.02 for each in found.seconds])
+            hear(Line(measured=found))
+        return DONE
+
+    text = to_text(measure(3, children(copy)[0]))
+    assert "NV18: 388.0 to 395.8 GB/s over 6 directions, a spread of 2.0" in text
+
+
 def test_json_report() -> None:
     told = msgspec.json.decode(msgspec.json.encode(document(measure(2))), type=Links)
     assert told.schema == "topoadvisor.verify/1"

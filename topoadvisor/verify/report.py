@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
@@ -31,14 +33,35 @@ def to_text(report: Report) -> str:
     lines.append("")
     if report.pairs:
         lines.append("NCCL: what its own model plans with. Expected: one way / both ways, published for such links.")
+    lines += _classes(report)
     lines += report.notes
     options = report.options
     lines.append(
         f"Method: cudaMemcpyPeerAsync (copy engines), {report.method}, driver {report.driver or 'not read'}; "
-        f"{_sizes(report)} buffers, median of {options.repeats}, new random data each time and every byte compared; "
-        f"{report.date}."
+        f"{_sizes(report)} buffers, median of {options.repeats}{_scatter(report)}, new random data each "
+        f"time and every byte compared; {report.date}."
     )
     return "\n".join(lines) + "\n"
+
+
+def _classes(report: Report) -> list[str]:
+    """How far the directions of one link class lie apart, where there are more than the two of one pair."""
+    rates: dict[str, list[float]] = {}
+    for each in report.pairs:
+        found = [m.gbps for m in (each.forward, each.backward) if m and m.outcome == "ok" and m.gbps]
+        rates.setdefault(each.pair.link_class or "?", []).extend(found)
+    return [
+        f"{link_class}: {min(found):.1f} to {max(found):.1f} GB/s over {len(found)} directions, a spread of "
+        f"{(max(found) - min(found)) / statistics.median(found):.1%} of the median."
+        for link_class, found in rates.items()
+        if len(found) > 2
+    ]
+
+
+def _scatter(report: Report) -> str:
+    """How far the batches of one measurement lay apart at the most; latencies are too short to say."""
+    spreads = [each.spread for each in report.measurements if each.gbps is not None and each.spread is not None]
+    return f" that lie up to {max(spreads):.1%} apart" if spreads else ""
 
 
 def _sizes(report: Report) -> str:
