@@ -43,7 +43,8 @@ def to_text(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> str:
     if began:
         lines.append(
             f"Method: NCCL {began.nccl} ({where.nccl_library}), driver {where.driver or 'not read'}, one process per "
-            f"GPU; {proof.rounds} round{'s' * (proof.rounds != 1)} of fresh processes, baseline and variants in turn{_confirming(proof)}; "
+            f"GPU; {proof.rounds} round{'s' * (proof.rounds != 1)} of fresh processes, baseline and variants in "
+            f"turn{_confirming(proof)}; "
             f"Student's interval of the mean ratio, 95 % for all rows together, differences below 1 % ignored; "
             f"{where.date}."
         )
