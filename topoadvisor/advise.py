@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -33,9 +33,6 @@ from topoadvisor.rules.facts import FactBase, Known
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
-
-if TYPE_CHECKING:
-    pass
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
 """What board makers leave in the firmware where a product name belongs."""

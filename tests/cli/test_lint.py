@@ -201,6 +201,6 @@ def test_two_numbers_are_the_series(
     path.write_text("export NCCL_CTA_POLICY=DEFAULT\n", encoding="utf-8")
     main(["lint", str(path), "--nccl-version", version])
     captured = capsys.readouterr().out
-    assert captured.count("ENV104 ") == told
+    assert captured.count("warning ENV104") == told  # the path may fill the rest of the line
     assert "the last release of this series" in " ".join(captured.split())
     assert main(["lint", str(path), "--nccl-version", "2"]) == 2
