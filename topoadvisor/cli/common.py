@@ -116,6 +116,16 @@ NcclOption = Annotated[
     str | None,
     typer.Option("--nccl", metavar="PATH", help="The libnccl to run; else the first one found.", show_default=False),
 ]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        parser=file_to_write,
+        help="Save what was measured into a snapshot: this one when it is of this machine, else a new one.",
+        show_default=False,
+    ),
+]
 _LONGEST = 2000
 """Letters of one sentence that are shown."""
 

@@ -13,9 +13,9 @@ from topoadvisor.cli.common import (
     DeadlineOption,
     FormatOption,
     NcclOption,
+    SaveOption,
     emit_json,
     emit_text,
-    file_to_write,
     need_numpy,
     page_width,
     some_path,
@@ -83,23 +83,15 @@ def prove(
     ] = 8,
     deadline: DeadlineOption = "60",  # type: ignore[assignment]  # typer parses the default too
     nccl: NcclOption = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            metavar="FILE",
-            parser=file_to_write,
-            help="Save the trials into a snapshot; what is worth keeping is then advised from it, as tuning.",
-            show_default=False,
-        ),
-    ] = None,
+    save: SaveOption = None,
     format: FormatOption = "text",
 ) -> None:
     """Measure whether settings help here: with and without, in turn, with an interval for each size.
 
     Every round starts fresh processes, one per GPU. What looks faster or slower is put to as many rounds again, and
     counts when they confirm it. What else is set in the environment holds for both sides. A setting is worth keeping
-    when it is faster somewhere and slower nowhere. Needs CuPy and NCCL.
+    when it is faster somewhere and slower nowhere; saved with --save, it is then advised, as tuning. Needs CuPy and
+    NCCL.
 
     Exit code: 0 nothing asked for hurts or breaks, 1 something does, 3 nothing could be measured.
     """

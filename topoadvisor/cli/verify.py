@@ -12,10 +12,10 @@ from topoadvisor.cli.common import (
     DeadlineOption,
     FormatOption,
     NcclOption,
+    SaveOption,
     TextOrJson,
     emit_json,
     emit_text,
-    file_to_write,
     page_width,
     wrapped,
 )
@@ -54,16 +54,7 @@ def verify(
     ] = None,
     deadline: DeadlineOption = "30",  # type: ignore[assignment]  # typer parses the default too
     nccl: NcclOption = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            metavar="FILE",
-            parser=file_to_write,
-            help="Save the numbers into a snapshot: this one when it is of this machine, else a new one.",
-            show_default=False,
-        ),
-    ] = None,
+    save: SaveOption = None,
     format: FormatOption = "text",
 ) -> None:
     """Measure all links between GPUs and to the host, and check the data.

@@ -13,9 +13,9 @@ from typing import NoReturn
 from topoadvisor import cpu_lists, pci, xml_tree
 from topoadvisor.errors import InputError
 from topoadvisor.hardware import catalogue, processors
-from topoadvisor.ingest import hwloc_devices, hwloc_values
+from topoadvisor.ingest import hwloc_devices, hwloc_values, part
 from topoadvisor.ingest.hwloc_devices import NVLINKS, Found, Function, Place, infos
-from topoadvisor.snapshot import Cpu, Host, NumaNode, PciDevice, RawText, Snapshot, Source
+from topoadvisor.snapshot import Cpu, Host, NumaNode, PciDevice, RawText, Snapshot
 from topoadvisor.xml_tree import Element
 
 SOURCE = "hwloc-xml"
@@ -228,13 +228,7 @@ class _Reader:
             self.notes.append("the file shows no NVIDIA GPU; lstopo with --no-io shows none")
         return Snapshot(
             origin=SOURCE,
-            sources=[
-                Source(
-                    name=SOURCE,
-                    status="partial" if self.notes else "ok",
-                    reason="; ".join(dict.fromkeys(self.notes)) or None,
-                )
-            ],
+            sources=[part.source(SOURCE, self.notes)],
             gpus=gpus,
             nics=nics,
             pci=list(devices.values()) or None,

@@ -13,6 +13,7 @@ import msgspec
 
 from topoadvisor import cpu_lists, pci
 from topoadvisor.hardware import processors
+from topoadvisor.ingest import part
 from topoadvisor.nccl import topo_xml
 from topoadvisor.nccl.topo_xml import Element, wrong
 from topoadvisor.snapshot import (
@@ -28,7 +29,6 @@ from topoadvisor.snapshot import (
     PcieLink,
     RawText,
     Snapshot,
-    Source,
 )
 
 SOURCE = topo_xml.SOURCE
@@ -224,14 +224,7 @@ class _Reader:
             self.notes.append("the file names no GPU; NCCL would find them at run time")
         return Snapshot(
             origin=SOURCE,
-            sources=[
-                Source(
-                    name=SOURCE,
-                    status="partial" if self.notes else "ok",
-                    reason="; ".join(dict.fromkeys(self.notes)) or None,
-                    errors=self._errors,
-                )
-            ],
+            sources=[part.source(SOURCE, self.notes, self._errors)],
             gpus=gpus,
             nics=sorted(self._nics.values(), key=lambda nic: self._order[nic.name]) or None,
             pci=list(self._pci.values()) or None,
