@@ -24,6 +24,18 @@ def test_lists(text, numbers):
     assert cpu_lists.parse(text) == numbers
 
 
+@pytest.mark.parametrize("text", ["0", "0-3", "0-0,8-8", "0,64", "0,3-9,11-17", "0-63,128-191"])
+def test_a_list_as_it_is_printed(text):
+    assert cpu_lists.is_printed(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "96-", "-3", "0-15,", "0,,1", "5-3", "0-3,2", "0-3,3-5", "00-15", "N/A", "0-9999999"]
+)
+def test_what_is_no_list_as_it_is_printed(text):
+    assert not cpu_lists.is_printed(text)
+
+
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [

@@ -134,19 +134,12 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         measured=measured.lines(snapshot, topology),
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
-            *(
-                f"Sources disagree on {each.subject} {each.quantity}: {_sides(each.values)}. {each.why}"
-                for each in topology.disagreements
-            ),
+            *map(str, topology.disagreements),
             *topology.notes,
             *remarks,
             *([_NO_SETTINGS] if snapshot.settings is None else []),
         ],
     )
-
-
-def _sides(values: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{source} says {value}" for source, value in values)
 
 
 def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]) -> Plan | None:

@@ -28,6 +28,20 @@ def parse(text: str) -> set[int] | None:
     return numbers
 
 
+def is_printed(text: str) -> bool:
+    """The text is a list as programs print it: every number once, ascending, without zeros in front."""
+    before = -1
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            return False
+        numbers = [int(number) for number in match.groups() if number is not None]
+        if part != "-".join(map(str, numbers)) or not before < numbers[0] <= numbers[-1] <= MOST:
+            return False
+        before = numbers[-1]
+    return True
+
+
 def parse_mask(text: str) -> set[int] | None:
     """The numbers of a mask of 32-bit words, highest first; None when it is none."""
     if len(text) > MOST or not _WORDS.fullmatch(text.strip()):

@@ -51,6 +51,12 @@ def test_damaged_cells_are_told_and_in_the_json(run: Run) -> None:
     assert "1 damaged cell, the first in line 4, column 7, row GPU1" in err
 
 
+def test_a_pair_that_is_printed_in_two_ways_is_told(run: Run) -> None:
+    code, out, err = run("-", "--format", "json", stdin=PASTE.replace("GPU1  SYS", "GPU1  PHB"))
+    assert (code, json.loads(out)["matrix"]) == (0, {"GPU0": {"GPU1": "SYS"}, "GPU1": {"GPU0": "PHB"}})
+    assert "nvidia-smi topo -m (row GPU0) says SYS, nvidia-smi topo -m (row GPU1) says PHB. Neither is believed" in err
+
+
 def test_json(run: Run) -> None:
     code, out, _ = run("-", "--format", "json", stdin=PASTE)
     assert code == 0

@@ -281,6 +281,63 @@ def test_a_damaged_affinity_is_reported_and_a_remark_is_none(
     assert found == ([damaged] if damaged else [])
 
 
+AFFINITIES = {
+    "cut behind a dash": (("0-11,24-35|0", "0-|0", "12-23,36-47|1"), {"GPU1": "0-"}),
+    "cut behind a comma": (("0-11,24-35|0", "0-11,|0", "12-23,36-47|1"), {"GPU1": "0-11,"}),
+    "backwards": (("0-11,24-35|0", "0-11,35-24|0", "12-23,36-47|1"), {"GPU1": "0-11,35-24"}),
+    "list and node in one": (("0-11,24-35|0", "12-23,36-471", "12-23,36-47|1"), {"GPU1": "12-23,36-471"}),
+    "list and node in one, nobody else's": (("0-11,24-35|0", "12-23,36-471", "0-11,24-35|0"), {"GPU1": "12-23,36-471"}),
+    "list and N/A in one": (("0-31N/A", "0-31N/A", "0-31N/A"), dict.fromkeys(("GPU0", "GPU1", "GPU2"), "0-31N/A")),
+    "the end of a list lost": (("0-11|0", "0-1|0", "12-23|1"), {"GPU0": "0-11", "GPU1": "0-1"}),
+    "the end of a list lost, others tell": (("0-11|0", "0-1|0", "0-11|0"), {"GPU1": "0-1"}),
+    "some CPUs of another node": (("0-11|0", "8-19|1", "8-19|1"), {"GPU0": "0-11"}),
+    "all CPUs, where no node is known": (("0-11|0", "0-23|", "12-23|1"), {}),
+    "all CPUs, where no node is told": (("0-11|0", "0-23|N/A", "12-23|1"), {}),
+    "single CPUs of every second core": (("0,2,4,6|0", "0,2,4,6|0", "1,3,5,7|1"), {}),
+    "commas behind all rows": (("0-11|0,", "0-11|0,", "12-23|1,"), {}),
+    "commas between all cells": (("0-11, 24-35, |0,", "12-23, 36-47, |1,", "0-11, 24-35, |0,"), {}),
+    "spaces in a list and none in another": (("0-11, 24-35|0", "0-11,24-35|0", "12-23, 36-47|1"), {}),
+}
+
+
+@pytest.mark.parametrize(("rows", "damaged"), AFFINITIES.values(), ids=AFFINITIES)
+def test_an_affinity_that_cannot_be_is_reported(rows: tuple[str, str, str], damaged: dict[str, str]) -> None:
+    lines = [f"GPU{row}|{'|'.join('X' if row == other else 'SYS' for other in range(3))}|" for row in range(3)]
+    table = tabs("|GPU0|GPU1|GPU2|CPU Affinity|NUMA Affinity", *(a + b for a, b in zip(lines, rows, strict=True)))
+    matrix = one(table)
+    found = {cell.row: (cell.column, cell.text, cell.line) for cell in matrix.damaged}
+    assert found == {label: ("CPU Affinity", text, int(label[3:]) + 2) for label, text in damaged.items()}
+    for cell in matrix.damaged:
+        assert table.split("\n")[cell.line - 1][cell.text_column - 1 :].startswith(cell.text)
+    for label, text in matrix.cpu_affinity.items():
+        assert (text is None) == (label in damaged)
+
+
+def test_an_affinity_in_which_the_text_ends_is_not_believed() -> None:
+    head = tabs("|GPU0|GPU1|CPU Affinity|NUMA Affinity", "GPU0| X |SYS|0-15|0")
+    assert one(head + "GPU1\tSYS\t X \t16-31").damaged == [
+        DamagedCell(row="GPU1", column="CPU Affinity", text="16-31", line=3, text_column=14)
+    ]
+    assert one(head + "GPU1\tSYS\t X \t0-15").cpu_affinity["GPU1"] == "0-15"
+    assert one(head + "GPU1\tSYS\t X \t16-31\t1").cpu_affinity["GPU1"] == "16-31"
+
+
+def test_a_table_that_lost_all_its_tabs() -> None:
+    """Device cells are read; of what follows nobody can say where one cell ends."""
+    matrix = one("GPU0GPU1CPU AffinityNUMA Affinity\nGPU0XPHB0-310\nGPU1PHBX0-310\n")
+    assert matrix.cells == {"GPU0": {"GPU1": "PHB"}, "GPU1": {"GPU0": "PHB"}}
+    assert [(cell.column, cell.text, cell.text_column) for cell in matrix.damaged] == [("CPU Affinity", "0-310", 9)] * 2
+    (cell, _) = one("GPU0GPU1CPU AffinityNUMA Affinity\nGPU0XNV40-310\nGPU1NV4X0-310\n").damaged
+    assert (cell.row, cell.column, cell.text) == ("GPU0", "GPU1", "NV40-310")
+
+
+@pytest.mark.parametrize("count", ["NV0", "NV00", "NV04", "NV37", "NV999"])
+def test_a_count_of_nvlinks_that_cannot_be_is_damage(count: str) -> None:
+    matrix = one(tabs("|GPU0|GPU1", f"GPU0| X |{count}", "GPU1|NV4| X "))
+    assert matrix.cells == {"GPU0": {}, "GPU1": {"GPU0": "NV4"}}
+    assert matrix.damaged == [DamagedCell(row="GPU0", column="GPU1", text=count, line=2, text_column=10)]
+
+
 def test_a_column_counts_the_terminal_codes_of_the_file() -> None:
     matrix = one("\t\x1b[4mGPU0\tGPU1\x1b[0m\nGPU0\t\x1b[1m X \x1b[0m\tN?\nGPU1\tNV1\t X \n")
     (cell,) = matrix.damaged

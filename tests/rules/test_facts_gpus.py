@@ -163,3 +163,10 @@ def test_only_a_superchip_can_have_a_chip_to_chip_link(machine: Machines) -> Non
     assert of(facts, "c2c.any") is False
     assert of(machine([Gpu(index=0, name="NVIDIA GH200 480GB")]), "c2c.any") is None
     assert of(machine([Gpu(index=0, name="NVIDIA GH200 480GB", c2c_gbps=450.0)]), "c2c.any") is True
+
+
+def test_the_cpus_of_the_numa_node_count_before_a_list_that_the_driver_may_have_cut(machine: Machines) -> None:
+    """`nvidia-smi topo -m` prints the beginning of a list of single CPUs, and nothing tells that it ends there."""
+    gpu = Gpu(index=0, numa_node=0, cpu_affinity="0,2,4,6,8,10")
+    host = Host(numa_nodes=[NumaNode(id=0, cpus="0,2,4,6,8,10,12,14")], allowed_cpus="12-13")
+    assert of(machine([gpu], host=host), "gpu.local_cpus_allowed") is True

@@ -65,7 +65,11 @@ def matrix(
     for told in snapshot.sources:
         if told.name == topo_matrix.NAME and told.status == "partial":
             print(f"topoadvisor: {readable(f'{told.name}: {told.reason}')}", file=sys.stderr)
-    matrices = pairs.of(snapshot, graph.build(snapshot))
+    topology = graph.build(snapshot)
+    for each in topology.disagreements:
+        if each.quantity == "link class":
+            print(f"topoadvisor: {readable(str(each))}", file=sys.stderr)
+    matrices = pairs.of(snapshot, topology)
     if format == "json":
         emit_json(render.document(matrices))
     else:

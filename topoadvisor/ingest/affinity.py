@@ -9,13 +9,15 @@ the cells must be where one of these writers would have put them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
+from topoadvisor.cpu_lists import is_printed
 from topoadvisor.ingest.cells import FittedRow
 from topoadvisor.ingest.lines import Line
+from topoadvisor.ingest.plausible import NOT_KNOWN, refused
 from topoadvisor.ingest.tables import AFFINITIES, Affinity, Header, Token, is_affinity
 from topoadvisor.snapshot import DamagedCell
 
@@ -23,6 +25,8 @@ _TAB = 8
 _WORDS = re.compile(r"\S+")
 _DAMAGED = re.compile(r"(?=[^A-Za-z]*[0-9?OolIN])[0-9A-Za-z?.,:;/~\-]{1,40}")
 """What a list of CPUs or nodes, or `N/A`, may have become; a word of a remark hardly begins like that."""
+_RUN_TOGETHER = re.compile(r"(?=.*N/A)(?:N/A|[0-9][0-9,\-]*)+")
+"""Cells without a space between them, of which one says that it is not known."""
 _QUOTED_END = re.compile(r"[\"'”’],?\]?$")
 HEADINGS: Final[dict[Affinity, str]] = {
     "cpu": "CPU Affinity",
@@ -40,10 +44,10 @@ def kinds(header: Header | None, rows: Sequence[FittedRow]) -> tuple[Affinity, .
 
 
 def read(
-    rows: Sequence[FittedRow], kinds: tuple[Affinity, ...], header: Header | None
+    rows: Sequence[FittedRow], kinds: tuple[Affinity, ...], header: Header | None, *, end: str = "\n"
 ) -> tuple[dict[str, dict[Affinity, str | None]], list[DamagedCell]]:
     """The affinities of GPU rows by label, as printed (None = empty cell, or the row was cut before it), and cells in
-    which something else stands.
+    which something else stands. `end` is how the text ends when the last of `rows` is its last row.
     """
     if not kinds:
         return {}, []
@@ -53,6 +57,7 @@ def read(
         # Where some row is complete, a word in the place of what another one lacks is damage and no remark.
         short = [row for row in rows if len(values[row.row.label]) < len(kinds)]
         values |= {row.row.label: _values(row, damaged=True)[: len(kinds)] for row in short}
+    values = _without_punctuation(values, len(kinds))
     headings = dict(header.affinities) if header else {}
     every = range(len(kinds))
     writer = _Writer(
@@ -62,19 +67,38 @@ def read(
         stops=all(_off_tab_stops(row, every, values[row.row.label], kinds, headings) == 0 for row in whole),
         seen=[start for row in whole[:1] for start in _after_cells(row, values[row.row.label])],
     )
-    cells: dict[str, dict[Affinity, str | None]] = {}
-    damaged: list[DamagedCell] = []
+    found = {row.row.label: _read_row(row, values[row.row.label], writer) for row in rows}
+    bad = refused(found, kinds)
     for row in rows:
-        found = _read_row(row, values[row.row.label], writer)
-        cells[row.row.label] = {kind: None if _is_damaged(text) else text for kind, text in found.items()}
-        for kind, text in found.items():
-            if text is not None and _is_damaged(text):
-                damaged.append(_damage(row, kind, text, values[row.row.label]))
+        first = values[row.row.label][:1]
+        if len(values[row.row.label]) < len(kinds) and first and first[0][1] == _tail(row)[1] and not row.row.grid:
+            # No space in front of it: there may be none inside either.
+            bad |= {(row.row.label, kind) for kind, text in found[row.row.label].items() if text == first[0][0]}
+    if rows and (kind := _cut_at(rows[-1], found, kinds, end)) is not None:
+        bad.add((rows[-1].row.label, kind))
+    cells = {
+        label: {kind: None if (label, kind) in bad else text for kind, text in texts.items()}
+        for label, texts in found.items()
+    }
+    damaged = [
+        _damage(row, kind, text, values[row.row.label])
+        for row in rows
+        for kind, text in found[row.row.label].items()
+        if text is not None and (row.row.label, kind) in bad
+    ]
     return cells, damaged
 
 
-def _is_damaged(text: str | None) -> bool:
-    return bool(text) and not is_affinity(text or "")
+def _cut_at(
+    row: FittedRow, found: Mapping[str, Mapping[Affinity, str | None]], kinds: tuple[Affinity, ...], end: str
+) -> Affinity | None:
+    """The column of the cell in which the text ends before its last column, unless another row has the same there."""
+    texts = found[row.row.label]
+    filled = [kind for kind in kinds if texts[kind] is not None]
+    if not filled or filled[-1] == kinds[-1] or not end.endswith(texts[filled[-1]] or ""):
+        return None
+    same = sum(other[filled[-1]] == texts[filled[-1]] for other in found.values())
+    return filled[-1] if same == 1 and texts[filled[-1]] != NOT_KNOWN else None
 
 
 def _damage(row: FittedRow, kind: Affinity, text: str, values: Sequence[tuple[str, int]]) -> DamagedCell:
@@ -130,13 +154,23 @@ def _values(row: FittedRow, *, damaged: bool = False) -> list[tuple[str, int]]:
     values: list[tuple[str, int]] = []
     for match in _WORDS.finditer(line.text, start):
         text = _bare(match[0])
-        if values and values[-1][0].endswith(",") and is_affinity(text) and text != "N/A":
+        if values and values[-1][0].endswith(",") and is_printed(values[-1][0] + text.rstrip(",")):
             values[-1] = (values[-1][0] + text, values[-1][1])
-        elif is_affinity(text) or (damaged and _DAMAGED.fullmatch(text)):
+        elif is_affinity(text) or _RUN_TOGETHER.fullmatch(text) or (damaged and _DAMAGED.fullmatch(text)):
             values.append((text, match.start()))
         elif text.strip(",;\\"):
             break
-    return [(text.rstrip(","), place) for text, place in values]
+    return values
+
+
+def _without_punctuation(values: Mapping[str, list[tuple[str, int]]], width: int) -> dict[str, list[tuple[str, int]]]:
+    """A comma behind the same column of every row is punctuation; behind that of one row it is where a list was cut."""
+    columns = [[row[place][0] for row in values.values() if len(row) > place] for place in range(width)]
+    commas = [len(values) > 1 and all(text.endswith(",") for text in column) for column in columns]
+    return {
+        label: [(text.rstrip(",") if comma else text, place) for (text, place), comma in zip(row, commas, strict=False)]
+        for label, row in values.items()
+    }
 
 
 def _stands(token: Token, line: Line) -> bool:

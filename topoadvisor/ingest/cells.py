@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from topoadvisor.ingest.tables import ELLIPSIS, UNKNOWN, Row, Table, Token, is_affinity, is_device, is_relation
+from topoadvisor.ingest.tables import (
+    ELLIPSIS,
+    UNKNOWN,
+    Row,
+    Table,
+    Token,
+    is_affinity,
+    is_device,
+    is_possible,
+    is_relation,
+)
 from topoadvisor.snapshot import DamagedCell
 
 _SLACK = 3
@@ -135,7 +145,7 @@ def _mirror(rows: Sequence[Row], columns: tuple[str | None, ...]) -> dict[str, d
     for row in rows:
         if _fits_as_it_is(row.tokens, columns, _place(row, columns)):
             for name, token in zip(columns, row.tokens, strict=False):
-                if name is not None and is_relation(token.text):
+                if name is not None and is_possible(token.text):
                     seen.setdefault(name, {})[row.label] = token.text.upper()
     return seen
 
@@ -393,7 +403,7 @@ def _fitted(
         text = token.text.upper()
         if name is None or name == row.label or text in ELLIPSIS or text in ("", UNKNOWN):
             continue
-        if is_relation(text) and text != "X":
+        if is_possible(text) and text != "X":
             cells[name] = text
         else:
             damaged.append(_damage(row, name, token.text, token))

@@ -27,6 +27,9 @@ Affinity = Literal["cpu", "numa", "gpu-numa"]
 AFFINITIES: Final[tuple[Affinity, ...]] = ("cpu", "numa", "gpu-numa")
 """The columns after the devices, in the order of `nvidia-smi`."""
 
+MAX_NVLINKS = 36
+"""Links that NVML can tell of one GPU: NVML_NVLINK_MAX_LINKS of the nvml.h of CUDA 13."""
+
 ELLIPSIS = ("...", "..", "…", "[...]", "[…]")
 UNKNOWN = "?"
 """A cell that says of itself that it is not known (what `matrix` prints); not damage."""
@@ -37,7 +40,7 @@ _GLUED = re.compile(rf"(?:{_WORD})+")
 _DEVICE = r"(?:GPU|NIC|NVMe)[0-9]{1,4}"
 _LABEL = re.compile(rf"(?:^|[^A-Za-z0-9_.])({_DEVICE}|mlx[0-9]+_\w+):?$")
 _FIRST = re.compile(r"(?<![A-Za-z0-9_])(?:GPU|NVMe)[0-9]{1,4}")
-_GLUED_LABEL = re.compile(rf"({_DEVICE}|mlx[0-9]+_[0-9])((?:{_WORD})+)$")
+_GLUED_LABEL = re.compile(rf"({_DEVICE}|mlx[0-9]+_[0-9])((?:{_WORD})+)([0-9N][0-9,\-/NA]*)?$")
 _WORDS = re.compile(r"\S+")
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.\-]*[0-9]\w*")
 _PROBE = re.compile(rf"{_DEVICE}|\b(?:{_WORD})\b|Affinity")
@@ -121,6 +124,12 @@ class Table:
 
 def is_relation(text: str) -> bool:
     return _RELATION.fullmatch(text) is not None
+
+
+def is_possible(text: str) -> bool:
+    """A relation that can be: `NV0` is none, for a pair without NVLinks shows its PCIe class, nor is `NV999`."""
+    count = text.removeprefix("NV")
+    return is_relation(text) and (count == text or (count[0] != "0" and int(count) <= MAX_NVLINKS))
 
 
 def is_device(name: str) -> bool:
@@ -374,8 +383,7 @@ def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row |
         rest = tokens[index + 1 :]
         glued = None if grid else _GLUED_LABEL.search(token.text)
         if glued:
-            cells = _tokens(line, token.start + glued.start(2))
-            return Row(glued[1], token.start + glued.start(1), cells, grid)
+            return Row(glued[1], token.start + glued.start(1), (*_unglued(glued, token), *rest), grid)
         if not rest:
             return None
         match = _LABEL.search(token.text)
@@ -386,6 +394,21 @@ def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row |
         if _plausible(label, rest, columns, known=known):
             return Row(label, token.start + (match.start(1) if match else 0), rest, grid)
     return None
+
+
+def _unglued(glued: re.Match[str], token: Token) -> list[Token]:
+    """The cells of a row without any space; where a count ends and a list of CPUs begins nobody can say."""
+    relations, tail = glued[2], glued[3] or ""
+    cells = [
+        Token(part[0], token.start + glued.start(2) + part.start(), token.line)
+        for part in _RELATION.finditer(relations)
+    ]
+    if tail and cells[-1].text.startswith("NV"):
+        last = cells.pop()
+        cells.append(Token(last.text + tail, last.start, token.line))
+    elif tail:
+        cells.append(Token(tail, token.start + glued.start(3), token.line))
+    return cells
 
 
 def _plausible(label: str, rest: tuple[Token, ...], columns: tuple[str | None, ...], *, known: bool) -> bool:

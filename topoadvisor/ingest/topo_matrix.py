@@ -99,7 +99,7 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
         elif captures and _is_more_columns(found, captures[-1].matrix):
             captures[-1] = _with_columns(captures[-1], found)
         else:
-            matrix = _without_cut_cell(_matrix(table, found), found.rows[-1], end)
+            matrix = _without_cut_cell(_matrix(table, found, end), found.rows[-1], end)
             options = frozenset(_OPTION.findall(table.context)[-1:])
             if captures and not (options.isdisjoint(first) and _same_machine(captures[0].matrix, matrix)):
                 matrix = msgspec.structs.replace(matrix, other_machine=True)
@@ -161,13 +161,14 @@ def _with_columns(capture: _Capture, found: cells.FittedTable) -> _Capture:
     )
 
 
-def _matrix(table: tables.Table, found: cells.FittedTable) -> Matrix:
+def _matrix(table: tables.Table, found: cells.FittedTable, end: str) -> Matrix:
     names = list(dict.fromkeys([*(name for name in found.columns if name), *(row.row.label for row in found.rows)]))
     gpus = [name for name in names if name.startswith("GPU")]
     others = [name for name in names if name.startswith("NVMe")]
     gpu_rows = [row for row in found.rows if row.row.label in gpus]
     kinds = affinity.kinds(table.header, gpu_rows)
-    read, damaged = affinity.read(gpu_rows, kinds, table.header)
+    last = bool(gpu_rows) and gpu_rows[-1] is found.rows[-1]
+    read, damaged = affinity.read(gpu_rows, kinds, table.header, end=end if last else "\n")
 
     def column(kind: tables.Affinity) -> dict[str, str | None]:
         return {label: values[kind] for label, values in read.items()} if kind in kinds else {}

@@ -64,9 +64,10 @@ def _in_chipset(devices: Mapping[str, PciDevice], gpu: Gpu) -> bool:
 
 def _local_cpus(gpu: Gpu, host: Host, sources: Sources) -> Fact:
     """Whether an allowed CPU is among those next to the GPU."""
-    near = gpu.cpu_affinity
-    if near is None and gpu.numa_node is not None and gpu.numa_node >= 0:
-        near = next((each.cpus for each in host.numa_nodes or [] if each.id == gpu.numa_node), None)
+    near = next((each.cpus for each in host.numa_nodes or [] if each.id == gpu.numa_node), None)
+    if near is None:
+        # Second, for `nvidia-smi topo -m` prints no more than the beginning of a list of single CPUs.
+        near = gpu.cpu_affinity
     close = cpu_lists.parse(near) if near else None
     allowed = cpu_lists.parse(host.allowed_cpus) if host.allowed_cpus is not None else None
     if not close or allowed is None:

@@ -50,7 +50,7 @@ def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
     A later table about other GPUs is another machine and is left out, with a note.
     """
     printed = Printed()
-    texts: dict[tuple[str, str], list[str]] = {}
+    texts: dict[tuple[str, str], dict[str, str]] = {}
     used: list[Matrix] = []
     for matrix in matrices:
         if used and matrix.other_machine:
@@ -63,8 +63,9 @@ def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
         for pair, seen in _cells(matrix, nodes).items():
             if len(seen) > 1:
                 _disagree(printed, pair, seen)
-            else:
-                texts.setdefault(pair, []).extend(seen)
+                continue
+            for text in seen:
+                texts.setdefault(pair, {}).setdefault(text, f"the table in line {matrix.first_line}")
         _read_homes(matrix, nodes, printed)
     if any(text == "SOC" for seen in texts.values() for text in seen):
         printed.notes.append("SOC, as old drivers print it, is NODE or SYS; it is read as SYS.")
@@ -125,21 +126,19 @@ def _read_homes(matrix: Matrix, nodes: Mapping[str, str], printed: Printed) -> N
             printed.homes.update(texts)
 
 
-def _cells(matrix: Matrix, nodes: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
-    """Device pair → the distinct texts of its two cells."""
+def _cells(matrix: Matrix, nodes: Mapping[str, str]) -> dict[tuple[str, str], dict[str, str]]:
+    """Device pair → the distinct texts of its two cells → the row in which each stands."""
     place = {node: (not node.startswith("gpu:"), number) for number, node in enumerate(nodes.values())}
-    seen: dict[tuple[str, str], list[str]] = {}
+    seen: dict[tuple[str, str], dict[str, str]] = {}
     for row, cells in matrix.cells.items():
         for column, text in cells.items():
             if row in nodes and column in nodes and nodes[row] != nodes[column]:
                 a, b = sorted((nodes[row], nodes[column]), key=lambda node: place[node])
-                texts = seen.setdefault((a, b), [])
-                if text not in texts:
-                    texts.append(text)
+                seen.setdefault((a, b), {}).setdefault(text, f"row {row}")
     return seen
 
 
-def _read_pair(printed: Printed, pair: tuple[str, str], seen: list[str]) -> None:
+def _read_pair(printed: Printed, pair: tuple[str, str], seen: Mapping[str, str]) -> None:
     """Take in what the tables say about one pair: `topo -mp` prints PCIe classes where `topo -m` prints NVLinks."""
     counts = {nvlink_count(text) for text in seen if nvlink_count(text)}
     classes: set[LinkClass] = set()
@@ -163,14 +162,15 @@ def _read_pair(printed: Printed, pair: tuple[str, str], seen: list[str]) -> None
         printed.nvlinks[pair] = 0
 
 
-def _disagree(printed: Printed, pair: tuple[str, str], seen: list[str]) -> None:
+def _disagree(printed: Printed, pair: tuple[str, str], seen: Mapping[str, str]) -> None:
+    """`seen`: text → where it stands."""
     printed.disagreements.append(
         Disagreement(
             subject=f"{pair[0]}-{pair[1]}",
             quantity="link class",
-            values=tuple((ORIGIN, text) for text in dict.fromkeys(seen)),
+            values=tuple((f"{ORIGIN} ({where})", text) for text, where in seen.items()),
             believed="unknown",
-            why="The same pair is printed in two ways and neither can be preferred.",
+            why="Neither is believed, for nothing tells which one is right.",
         )
     )
 

@@ -56,6 +56,10 @@ class Disagreement:
     believed: str
     why: str
 
+    def __str__(self) -> str:
+        sides = ", ".join(f"{source} says {value}" for source, value in self.values)
+        return f"Sources disagree on {self.subject} {self.quantity}: {sides}. {self.why}"
+
 
 @dataclass(frozen=True)
 class Topology:
