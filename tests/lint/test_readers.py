@@ -78,6 +78,12 @@ def test_shell(text: str, expected: list[tuple[str, str | None, str]]) -> None:
     assert pairs(text) == expected
 
 
+def test_a_list_with_expansions_keeps_what_is_known() -> None:
+    text = "srun --export=ALL,NCCL_NET=IB,NCCL_IB_HCA=$HCA,HOST=$host ./a"
+    assert pairs(text) == [("NCCL_NET", "IB", "launcher"), ("NCCL_IB_HCA", None, "launcher")]
+    assert embedded.read(Piece(text), "shell").remarks == []
+
+
 def test_values_know_where_they_stand() -> None:
     text = "é='x'; export NCCL_NET=\"IB\" NCCL_ALGO=Ring NCCL_PROTO=a\\ b"
     spans = [text[each.span[0] : each.span[1]] if each.span else None for each in found(text)]
@@ -103,6 +109,22 @@ def test_a_condition_in_one_line_asks_for_the_rank_too() -> None:
     assert [one.only for one in each] == ["rank", None, None]
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("run(['mpirun', '-x', 'NCCL_NET=IB'])", "python"),
+        ("cmd = ('\u00e9 ' \"a \\\"x\\\" \"\n  'mpirun -x ' f'{y} -x NCCL_NET=IB')", "python"),
+        ('cmd = """\\\nmpirun \\\n -x NCCL_NET=IB"""', "python"),
+        ('FROM x\nENTRYPOINT ["mpirun", "-x", "NCCL_NET=IB"]', "dockerfile"),
+    ],
+)
+def test_commands_know_their_place_in_the_file(text: str, kind: Kind) -> None:
+    (each,) = found(text, kind)
+    assert text[each.at :].startswith("NCCL_NET")
+    assert each.span is not None
+    assert text[slice(*each.span)] == "IB"
+
+
 def test_uses_are_not_those_that_keep_a_value() -> None:
     contents = embedded.read(Piece("export NCCL_A=${NCCL_A:-1}\nexport LD=$NCCL_HOME/lib\n"), "shell")
     assert contents.uses == {"NCCL_HOME"}
@@ -122,6 +144,12 @@ def test_uses_are_not_those_that_keep_a_value() -> None:
         ),
         ("FROM x\n# ENV NCCL_NET=IB\nLABEL NCCL_NET=IB\n", []),
         ("FROM x\nCMD NCCL_NET=IB ./a\n", [("NCCL_NET", "IB", "command")]),
+        ('FROM x\nENTRYPOINT ["mpirun", "-x", \\\n "NCCL_NET=IB", "./a"]\n', [("NCCL_NET", "IB", "launcher")]),
+        ('FROM x\nCMD ["env", "NCCL_NET=IB", "./a"]\n', [("NCCL_NET", "IB", "command")]),
+        ('FROM x\nRUN ["bash", "-c", "export NCCL_NET=IB"]\n', [("NCCL_NET", "IB", "layer")]),
+        ("FROM x\nHEALTHCHECK --interval=5s CMD NCCL_NET=IB ./a\n", [("NCCL_NET", "IB", "command")]),
+        ("FROM x\nONBUILD ENV NCCL_NET=IB\n", [("NCCL_NET", "IB", "image")]),
+        ('FROM x\nCMD ["./a", "NCCL_NET=IB"]\n', []),
     ],
 )
 def test_dockerfiles(text: str, expected: list[tuple[str, str | None, str]]) -> None:
@@ -170,14 +198,36 @@ def test_scripts_inside_yaml_know_their_place_in_the_file() -> None:
         ("os.environ.update(NCCL_NET='IB', **more)", [("NCCL_NET", "IB", "python")]),
         ("os.environ |= {'NCCL_NET': 'IB'}", [("NCCL_NET", "IB", "python")]),
         ("run(['a'], env={'NCCL_NET': 'IB', **os.environ})", [("NCCL_NET", "IB", "python")]),
-        ("ray.init(runtime_env={'env_vars': {'NCCL_NET': 'IB'}})", []),
+        ("ray.init(runtime_env={'env_vars': {'NCCL_NET': 'IB'}})", [("NCCL_NET", "IB", "python")]),
         ("runtime_env = {'env_vars': {'NCCL_NET': 'IB'}}", [("NCCL_NET", "IB", "python")]),
+        ("@ray.remote(runtime_env={'env_vars': {'NCCL_NET': 'IB'}})\nclass A: ...", [("NCCL_NET", "IB", "python")]),
+        ("run(a, env=dict(os.environ, NCCL_NET='IB'))", [("NCCL_NET", "IB", "python")]),
+        ("mine = {**os.environ.copy(), 'NCCL_NET': 'IB'}", [("NCCL_NET", "IB", "python")]),
+        ("os.execvpe('x', ['x'], os.environ | {'NCCL_NET': 'IB'})", [("NCCL_NET", "IB", "python")]),
+        ("WANTED = {'NCCL_NET': 'IB'}\nos.environ.update(WANTED)", [("NCCL_NET", "IB", "python")]),
+        ("for k, v in {'NCCL_NET': 'IB'}.items():\n  os.environ[k] = v", [("NCCL_NET", "IB", "python")]),
+        ("V1EnvVar(name='NCCL_NET', value='IB')", [("NCCL_NET", "IB", "python")]),
+        ("client.run('x', environment=['NCCL_NET=IB', f'NCCL_ALGO={x}'])",
+         [("NCCL_NET", "IB", "python"), ("NCCL_ALGO", None, "python")]),
+        ("subprocess.run(['mpirun', '-x', 'NCCL_NET=IB', '-x', f'NCCL_ALGO={x}', './a'])",
+         [("NCCL_NET", "IB", "launcher")]),
+        ("cmd += ['-x', 'NCCL_NET=IB']", [("NCCL_NET", "IB", "launcher")]),
+        ("run(['bash', '-c', 'export NCCL_NET=IB; ./a'])", [("NCCL_NET", "IB", "export")]),
+        ("os.system('NCCL_NET=IB ./a')", [("NCCL_NET", "IB", "command")]),
+        ("cmd = ('mpirun '  # first\n  f'-x NCCL_NET=IB -x NCCL_ALGO={x} ./a')",
+         [("NCCL_NET", "IB", "launcher"), ("NCCL_ALGO", None, "launcher")]),
+        ("cmd = 'srun --export=ALL,NCCL_NET={} ./a'.format(x)", [("NCCL_NET", None, "launcher")]),
+        ("cmd = 'mpirun -x NCCL_NET=%s' % x", [("NCCL_NET", None, "launcher")]),
+        ("slurm_setup = ['module load x', 'export NCCL_NET=IB']", [("NCCL_NET", "IB", "export")]),
+        ("p.add_argument('--run', help='mpirun -x NCCL_NET=IB')", []),
+        ("names = ['NCCL_NET=IB']", []),
+        ("log(['echo', 'NCCL_NET=IB'])", []),
         ("HELP = {'NCCL_NET': 'the network'}", []),
         ("assert os.environ['NCCL_NET'] == 'IB'", []),
         ("x = 'export NCCL_NET=IB'", []),
         ("monkeypatch.setenv('NCCL_NET', 'IB')", []),
     ],
-)
+)  # fmt: skip
 def test_python(text: str, expected: list[tuple[str, str | None, str]]) -> None:
     assert pairs(text, "python") == expected
 
@@ -230,7 +280,7 @@ PIECES = st.sampled_from(
         'export NCCL_DEBUG=INFO', "'", '"', '$(', ')', '`', '${', '}', '\\', '\n', '<<EOF', 'EOF', 'if', 'then', 'fi',
         'case', 'in', 'esac', ';;', 'do', 'done', '{', '(', '&&', '|', '-x ', '=', 'NCCL_IB_TC=1', '#', '[[', ']]',
         'mpirun ', 'echo ', 'env:', '  - name: NCCL_NET', '\t', ': ', '"value"', "os.environ['NCCL_NET']='IB'\n",
-        '{{', '}}', 'ENV ', 'RUN ', 'FROM x\n', "$'", '=(', '\x00', '\r\n', '\udcff', '\xe9',
+        '{{', '}}', 'ENV ', 'CMD [', '"', ', ', ']', 'cmd = [', 'f"', 'os.system(', '**os.environ', 'RUN ', 'FROM x\n', "$'", '=(', '\x00', '\r\n', '\udcff', '\xe9',
     ]
 )  # fmt: skip
 

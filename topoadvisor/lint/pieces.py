@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -70,3 +70,18 @@ class Piece:
         if not lines:
             return self
         return Piece("".join(lines), tuple(begins), tuple(offsets))
+
+
+def joined(stretches: Iterable[tuple[str, int]]) -> Piece:
+    """One piece out of texts and the offsets in the file at which they stand, in the order in which they are read."""
+    texts: list[str] = []
+    begins: list[int] = []
+    offsets: list[int] = []
+    here = 0
+    for text, offset in stretches:
+        if text:
+            texts.append(text)
+            begins.append(here)
+            offsets.append(offset)
+            here += len(text)
+    return Piece("".join(texts), tuple(begins) or (0,), tuple(offsets) or (0,))

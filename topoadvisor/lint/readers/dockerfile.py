@@ -8,9 +8,13 @@ from typing import Final
 
 from topoadvisor.lint.model import Assignment, Contents, watched
 from topoadvisor.lint.pieces import Piece
-from topoadvisor.lint.readers import shell, shell_words
+from topoadvisor.lint.readers import launchers, shell, shell_words
 
-_INSTRUCTION: Final = re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")
+_INSTRUCTION: Final = re.compile(r"[ \t]*(?:ONBUILD[ \t]+|HEALTHCHECK[ \t]+(?:--\S+[ \t]+)*)?([A-Za-z]+)[ \t]+", re.I)
+_TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.S)
+_GAP: Final = r"(?:\s|\\[ \t]*\r?\n)*"
+_ITEM: Final = rf'"(?:[^"\\]|\\.)*"{_GAP}'
+_LIST: Final = re.compile(rf"{_GAP}\[{_GAP}(?:{_ITEM}(?:,{_GAP}{_ITEM})*)?\]{_GAP}", re.S)
 
 
 def read(piece: Piece) -> Contents:
@@ -24,10 +28,10 @@ def read(piece: Piece) -> Contents:
             case "ARG":
                 contents.uses |= set(re.findall(r"[A-Za-z_]\w*", part.body.split("=")[0])[:1])
             case "RUN":
-                found = shell.read(_heredoc_body(part), way="layer")
+                found = shell.read(_command(_heredoc_body(part)), way="layer")
                 shell.merge(contents, found, at=piece.at(start))
-            case "CMD" | "ENTRYPOINT" if not part.body.lstrip().startswith("["):
-                shell.merge(contents, shell.read(part), at=piece.at(start))
+            case "CMD" | "ENTRYPOINT":
+                shell.merge(contents, shell.read(_command(part)), at=piece.at(start))
             case "FROM":
                 contents.removed += [(piece.at(start), each.name) for each in contents.assignments]
             case _:
@@ -81,6 +85,14 @@ def _heredoc_body(piece: Piece) -> Piece:
         return piece
     closing = re.compile(rf"^\t*{re.escape(match[1])}\r?$", re.M).search(piece.body, match.end())
     return piece.cut(match.end(), closing.start() if closing else len(piece.body))
+
+
+def _command(piece: Piece) -> Piece:
+    """A command in the form of a list (what is no valid one, Docker gives to a shell as it stands)."""
+    if _LIST.fullmatch(piece.body) is None:
+        return piece
+    words = (None if "\\" in match[1] else (match[1], piece.at(match.start(1))) for match in _TEXT.finditer(piece.body))
+    return launchers.written_out(words)
 
 
 def _env(piece: Piece) -> Iterator[Assignment]:

@@ -20,6 +20,16 @@ _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r".*\.py", "python"),
 )
 
+_RUNS: Final = re.compile(
+    r"(?<![A-Za-z])(command|cmd|args|run|script|entrypoint|shell|setup|exec|launch|start)"
+    r"|Command|Cmd|Args|Run|Script|Entrypoint|Shell|Setup|Exec|Launch|Start"
+)
+
+
+def runs(key: str) -> bool:
+    """Whether a text of this name is one that a shell gets; others are read by people."""
+    return _RUNS.search(key) is not None
+
 
 def kind_of_name(path: str) -> Kind | None:
     """What a file is by its name alone; None = the name does not say."""

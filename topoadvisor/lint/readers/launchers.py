@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from topoadvisor.lint import pieces
 from topoadvisor.lint.model import watched
+from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import shell_words
 from topoadvisor.lint.readers.shell_words import Part, Setting, Word
 
@@ -16,6 +18,8 @@ _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "docker-compose",
 _SLURM: Final = frozenset({"srun", "sbatch", "salloc"})
 STARTS_RANKS: Final = _MPI | _SLURM
 """Programs that start the ranks of a job on all hosts."""
+_EXPANDED: Final = "\ue000"
+"""Stands for every letter of what a shell expands."""
 _SINGULARITY: Final = frozenset({"singularity", "apptainer"})
 
 
@@ -35,7 +39,8 @@ class Given:
 def given(words: list[Word]) -> Iterator[Given]:
     """Every variable that a command hands over."""
     names = [(word.text or "").rpartition("/")[2] for word in words]
-    if any(name in _MPI for name in names):
+    # What begins with an option is a stretch of a command that is put together elsewhere.
+    if any(name in _MPI for name in names) or names[0].startswith("-"):
         yield from options(words)
     if any(name in _CONTAINERS for name in names):
         yield from _valued(words, ("-e", "--env"))
@@ -100,29 +105,36 @@ def _behind(word: Word, count: int) -> Word:
 
 def comma_list(word: Word) -> Iterator[Given]:
     """`ALL,NAME=VALUE,NAME`: a comma inside of a value ends it, unless the value has quotes of its own."""
-    if len(word.parts) != 1 or word.parts[0].text is None or word.parts[0].inner is None:
+    if any(
+        part.text is not None and part.inner != (part.start, part.end) for part in word.parts[len(word.parts) == 1 :]
+    ):
         found = shell_words.setting(word)
         if found is not None:
             yield Given(replace(found, value=None, span=None))
         return
-    text, at = word.parts[0].text, word.parts[0].inner[0]
+    text = "".join(_EXPANDED * (part.end - part.start) if part.text is None else part.text for part in word.parts)
+    at = word.parts[0].inner[0] if word.parts and word.parts[0].inner else word.start
     previous: Setting | None = None
-    pieces = _pieces(text)
-    for piece, offset in pieces:
+    for piece, offset in _pieces(text):
         inside = (at + offset, at + offset + len(piece))
         found = shell_words.setting(Word(*inside, (Part(*inside, piece, inside),)))
         if found is not None:
             bare = piece[len(found.name) + 1 :]
             if len(bare) >= 2 and bare[0] == bare[-1] and bare[0] in "'\"":
                 found = replace(found, value=bare[1:-1], span=(inside[1] - len(bare) + 1, inside[1] - 1))
+            if _EXPANDED in piece:
+                found = replace(found, value=None, span=None)
             yield Given(found)
             previous = found
-        elif previous is not None and watched(previous.name) and piece and not piece.isupper():
+        elif (
+            previous is not None and watched(previous.name) and _EXPANDED not in piece and not piece.isupper() and piece
+        ):
+            only = "" if previous.value is None else f", which is only `{previous.value}`"
             yield Given(
                 name=previous.name,
                 cut_at=inside[0],
-                message=f"the comma ends the value: {previous.name} is only `{previous.value}`, and `{piece}` counts "
-                "as the name of another variable",
+                message=f"the comma ends the value of {previous.name}{only}, and `{piece}` counts as the name of "
+                "another variable",
             )
         else:
             yield Given(name=piece)
@@ -148,3 +160,20 @@ def scripts(words: list[Word]) -> Iterator[Word]:
         shell = (word.text or "").rpartition("/")[2] in SHELLS
         if shell and flag.startswith("-") and not flag.startswith("--") and "c" in flag and words[place + 2].parts:
             yield words[place + 2]
+
+
+def written_out(words: Iterable[tuple[str, int] | None]) -> Piece:
+    """A command that is a list of texts, as a shell would be given it.
+
+    Each word with the offset of its first letter in the file; None = a word that is only known when it runs.
+    """
+    stretches: list[tuple[str, int]] = []
+    last = 0
+    for word in words:
+        if word is None or "'" in word[0]:
+            stretches.append((' "$x"', last if word is None else word[1]))
+            continue
+        text, at = word
+        stretches += [(" '", max(at - 2, 0)), (text, at), ("'", at + len(text))]
+        last = at + len(text)
+    return pieces.joined(stretches)

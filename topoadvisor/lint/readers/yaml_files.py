@@ -26,11 +26,6 @@ _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{?([A-Za-z_]\w*)")
 _SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet", "ConfigMap"})
 _STAYS: Final = frozenset({"InferenceService", "RayService", "Service", "KServe", "SeldonDeployment"})
 _REPLICAS: Final = re.compile(r"\w+ReplicaSpecs")
-_RUNS: Final = re.compile(
-    r"(?<![A-Za-z])(command|cmd|args|run|script|entrypoint|shell|setup|exec|launch|start)"
-    r"|Command|Cmd|Args|Run|Script|Entrypoint|Shell|Setup|Exec|Launch|Start"
-)
-"""Keys of texts that a shell gets; other texts are read by people."""
 _ENVIRONMENT: Final = re.compile(r"(?i).*env(s|iron|ironments?|(ironment)?_?var(iable)?s?)?|data|stringData")
 """Keys of what becomes the environment of a program; elsewhere a name in small letters is the file's own."""
 _DEEPEST: Final = 60
@@ -257,7 +252,7 @@ class _Walker:
         named = embedded.kind_of_name(key) if "." in key else None
         if named is not None and named not in ("yaml", "json"):
             found = embedded.read_named(key, piece, depth=1)
-        elif any(_RUNS.search(each) for each in around.keys[-2:]) or text.startswith("#!"):
+        elif any(embedded.runs(each) for each in around.keys[-2:]) or text.startswith("#!"):
             found = shell.read(piece, depth=1)
         else:
             return
