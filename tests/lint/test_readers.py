@@ -160,6 +160,9 @@ def test_dockerfiles(text: str, expected: list[tuple[str, str | None, str]]) -> 
     ("text", "expected"),
     [
         ("env:\n  NCCL_NET: IB\n", [("NCCL_NET", "IB", "container")]),
+        ("args:\n- NCCL_NET=IB\n", [("NCCL_NET", "IB", "container")]),
+        ("hints:\n- NCCL_NET=IB picks the verbs\n", []),
+        ("environment:\n- NCCL_NET=IB x\n", [("NCCL_NET", "IB x", "container")]),
         ("env:\n- name: NCCL_NET\n  value: 'IB'\n", [("NCCL_NET", "IB", "container")]),
         ("env:\n- {name: NCCL_NET, valueFrom: {x: y}}\n", [("NCCL_NET", None, "container")]),
         ("services: {a: {environment: [NCCL_NET=IB, NCCL_ALGO]}}\n", [("NCCL_NET", "IB", "service")]),
@@ -280,7 +283,8 @@ PIECES = st.sampled_from(
         'export NCCL_DEBUG=INFO', "'", '"', '$(', ')', '`', '${', '}', '\\', '\n', '<<EOF', 'EOF', 'if', 'then', 'fi',
         'case', 'in', 'esac', ';;', 'do', 'done', '{', '(', '&&', '|', '-x ', '=', 'NCCL_IB_TC=1', '#', '[[', ']]',
         'mpirun ', 'echo ', 'env:', '  - name: NCCL_NET', '\t', ': ', '"value"', "os.environ['NCCL_NET']='IB'\n",
-        '{{', '}}', 'ENV ', 'CMD [', '"', ', ', ']', 'cmd = [', 'f"', 'os.system(', '**os.environ', 'RUN ', 'FROM x\n', "$'", '=(', '\x00', '\r\n', '\udcff', '\xe9',
+        'CMD [', '"', ', ', ']', 'cmd = [', 'f"', 'os.system(', '**os.environ',
+        '{{', '}}', 'ENV ', 'RUN ', 'FROM x\n', "$'", '=(', '\x00', '\r\n', '\udcff', '\xe9',
     ]
 )  # fmt: skip
 

@@ -160,7 +160,9 @@ class _Walker:
     def _item(self, item: yaml.ScalarNode, before: yaml.Node | None, around: _Around) -> None:
         text = str(item.value)
         name = text.partition("=")[0]
-        if _ITEM.fullmatch(text) and _sets(name, around) and "\n" not in text:
+        # Elsewhere than in an environment an item with blanks is a sentence, or a command.
+        blank = re.search(r"\s", text.strip()) is not None and not _in_environment(around)
+        if _ITEM.fullmatch(text) and _sets(name, around) and not blank and "\n" not in text:
             start, raw = self._raw(item)
             value_at = raw.find("=") + 1
             value = text[len(name) + 1 :]
@@ -175,9 +177,9 @@ class _Walker:
                 replace(around, way=way),
                 at=start + max(raw.find(name), 0),
             )
-        elif (blank := _BLANK.fullmatch(text)) is not None and _sets(blank[1], around):
-            message = f"the blank before = is part of the name: nobody finds {blank[1]}"
-            self._contents.remarks.append(Remark("ENV122", self._piece.at(self._raw(item)[0]), message, blank[1]))
+        elif (apart := _BLANK.fullmatch(text)) is not None and _sets(apart[1], around):
+            message = f"the blank before = is part of the name: nobody finds {apart[1]}"
+            self._contents.remarks.append(Remark("ENV122", self._piece.at(self._raw(item)[0]), message, apart[1]))
         else:
             self._scalar(item, around)
 
@@ -280,8 +282,11 @@ class _Walker:
 
 def _sets(name: str, around: _Around) -> bool:
     """Whether a name at this place is that of a variable."""
-    environment = bool(around.keys) and _ENVIRONMENT.fullmatch(around.keys[-1]) is not None
-    return watched(name) and (environment or not any(letter.islower() for letter in name))
+    return watched(name) and (_in_environment(around) or not any(letter.islower() for letter in name))
+
+
+def _in_environment(around: _Around) -> bool:
+    return bool(around.keys) and _ENVIRONMENT.fullmatch(around.keys[-1]) is not None
 
 
 def _pair(node: yaml.MappingNode) -> tuple[yaml.ScalarNode, yaml.Node | None] | None:
