@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import facts_page
 import lint_page
 import msgspec
 import rules_pages
@@ -42,6 +43,7 @@ def pages() -> dict[str, str]:
         "../README.md": OUTPUT.sub(_output, README.read_text(encoding="utf-8")),
         **dict(rules_pages.pages(load())),
         **{f"settings/{name}": text for name, text in settings_pages.pages(load())},
+        "facts.md": facts_page.page(),
         "lint.md": lint_page.page(load()),
         "lint.schema.json": _schema(Report),
         "log.md": "".join(f"{line}\n" for line in _log()),

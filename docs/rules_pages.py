@@ -10,8 +10,8 @@ import yaml
 
 from topoadvisor.rules import cel
 from topoadvisor.rules.model import Entry, Rule
-from topoadvisor.rules.vocabulary import spec
 from topoadvisor.rules.wellformed import conditions
+from topoadvisor.vocabulary import spec
 
 HERE: Final = Path(__file__).resolve().parent
 COVERAGE: Final = HERE / "coverage.yaml"

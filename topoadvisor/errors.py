@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 
 class TopoAdvisorError(Exception):
-    """Something the user can act on. `message` is one sentence, `hint` says what to try next."""
+    """Something the user can act on. `message` is one sentence, `hint` says what to try next.
+
+    `details` are the sentences behind a message that counts several faults.
+    """
 
     exit_code = 2
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, details: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.details = details
 
 
 class InputError(TopoAdvisorError):
@@ -27,9 +32,10 @@ class InputError(TopoAdvisorError):
         line: int | None = None,
         column: int | None = None,
         hint: str | None = None,
+        details: Sequence[str] = (),
     ) -> None:
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
-        super().__init__(f"{place}: {message}" if place else message, hint=hint)
+        super().__init__(f"{place}: {message}" if place else message, hint=hint, details=details)
         self.what = message
         self.file = file
         self.line = line

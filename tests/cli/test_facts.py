@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from topoadvisor.cli import facts
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.snapshot import Assumption, Driver, Gpu, Snapshot, Source
+from topoadvisor.vocabulary import VOCABULARY
 
 MACHINE = Snapshot(
     sources=[Source(name="nvml", status="ok"), Source(name="procfs", status="absent", reason="there is no /proc")],
@@ -65,3 +66,20 @@ def test_a_filter_that_nothing_starts_with_is_an_error_with_a_hint(run: Callable
 
 def test_the_same_snapshot_gives_the_same_bytes(run: Callable[..., Result]) -> None:
     assert run("--format", "json").stdout == run("--format", "json").stdout
+
+
+def test_names_are_found_by_what_they_mean_without_a_machine(run: Callable[..., Result]) -> None:
+    assert run("--find", "hang").stdout.startswith("job.symptom: one of hang, slow")
+    assert run("--find", "shm").stdout.startswith("shm.total_bytes: a whole number, may have a unit (b, bytes, k")
+    assert run("--find", "oom").stdout.startswith("job.symptom: ")
+    assert "docker, podman" in run("--find", "docker").stdout
+    assert "facts --list" in str(run("--find", "zzzz").exception.hint)  # type: ignore[union-attr]
+
+
+def test_the_list_has_every_fact(run: Callable[..., Result]) -> None:
+    listed = [line.partition(":")[0] for line in run("--list").stdout.splitlines() if not line.startswith(" ")]
+    assert listed == list(VOCABULARY)
+
+
+def test_the_list_reads_no_machine(run: Callable[..., Result]) -> None:
+    assert "read no machine" in str(run("--list", "fixture:dgx-h100").exception)

@@ -230,7 +230,7 @@ def test_a_guest_with_many_gpus_on_a_flat_bus_hides_switches(machine: Machines) 
 
 
 def test_every_fact_is_in_the_vocabulary_with_its_type(machine: Machines) -> None:
-    from topoadvisor.rules.vocabulary import spec
+    from topoadvisor.vocabulary import spec
 
     types = {"bool": bool, "int": int, "number": float | int, "text": str, "texts": list}
     facts = machine([Gpu(index=0, name="NVIDIA H200", compute_capability="9.0")], host=Host(cpu=Cpu(family=6)))

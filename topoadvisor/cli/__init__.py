@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TopoAdvisorError as error:
         if debug:
             raise
-        complain(error.message, error.hint)
+        complain(error.message, error.hint, error.details)
         return error.exit_code
     except _Interrupted:
         complain("interrupted")
@@ -201,9 +201,11 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def complain(message: str, hint: str | None = None) -> None:
+def complain(message: str, hint: str | None = None, details: Sequence[str] = ()) -> None:
     """One sentence on stderr, and below it what to try. A stderr that takes nothing changes no exit code."""
     with contextlib.suppress(OSError):
         print(f"topoadvisor: {readable(message)}", file=sys.stderr)
+        for detail in details:
+            print(f"  {readable(detail)}", file=sys.stderr)
         if hint:
             print(f"hint: {readable(hint)}", file=sys.stderr)

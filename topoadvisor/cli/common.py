@@ -92,7 +92,7 @@ AssumeFileOption = Annotated[
         "--assume-file",
         metavar="FILE",
         parser=some_path,
-        help="Supply facts from a YAML mapping.",
+        help="Supply facts from a YAML mapping; `topoadvisor facts --find WORDS` says how they are called.",
         show_default=False,
     ),
 ]

@@ -60,7 +60,7 @@ def explain(rule_id: Annotated[str, typer.Argument(metavar="ID")], rules: RulesO
     """Say everything about one rule: what it looks at, why it matters, what it advises, where that is from."""
     from topoadvisor.errors import TopoAdvisorError
     from topoadvisor.rules import describe, load
-    from topoadvisor.rules.vocabulary import suggestion
+    from topoadvisor.vocabulary import suggestion
 
     found = {rule.id: rule for rule in load.load(rules or [])}
     rule = found.get(rule_id.upper()) or next((rule for rule in found.values() if rule.name == rule_id), None)

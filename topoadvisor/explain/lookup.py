@@ -15,8 +15,8 @@ from topoadvisor.explain.ladder import Ladder
 from topoadvisor.nccl import defaults, levels, reading, settings
 from topoadvisor.nccl.settings import Family, Invention, SettingInfo
 from topoadvisor.rules.model import Rule
-from topoadvisor.rules.vocabulary import VOCABULARY
 from topoadvisor.snapshot import Snapshot
+from topoadvisor.vocabulary import VOCABULARY
 
 SCHEMA: Final = "topoadvisor.explain/1"
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)

@@ -1,13 +1,12 @@
 """Facts that the user supplies: reading them, and writing into the snapshot those that the topology is built from.
 
-Every assumption is also kept in `Snapshot.assumptions`. The facts layer checks its name against the vocabulary and lets
-it win over what was read; here nothing is rejected for being an unknown fact.
+Every assumption is also kept in `Snapshot.assumptions`; the facts layer lets it win over what was read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +15,9 @@ import msgspec
 import yaml
 
 from topoadvisor.errors import InputError
-from topoadvisor.nccl import versions
+from topoadvisor.ingest import told
 from topoadvisor.snapshot import (
+    ON_COMMAND_LINE,
     Assumption,
     Cpu,
     NcclLibrary,
@@ -32,146 +32,45 @@ MAX_FILE = 1 << 20
 MAX_FACTS = 10_000
 MAX_DEPTH = 16
 
-_NAME = re.compile(r"[A-Za-z_]\w*(?:\[[^\]=]{1,64}\])?(?:\.\w+)*")
-_INDEXED = re.compile(r"(?P<kind>\w+)\[(?P<which>[^\]]*)\]\.(?P<rest>.+)")
-_INTEGER = re.compile(r"[-+]?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}")
-_NUMBER = re.compile(
-    r"[-+]?(?:[0-9]{1,18}\.[0-9]{0,18}|\.[0-9]{1,18}|[0-9]{1,18}(?:\.[0-9]{0,18})?[eE][-+]?[0-9]{1,3})"
-)
+_NAME = re.compile(r"[A-Za-z_][\w-]*(?:\[[^\]=]{1,64}\])?(?:\.[\w-]+)*")
 _HINT = "Write it as FACT=VALUE, for example cpu.vendor=AMD; `topoadvisor facts` lists every fact."
 
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT])i?B?", re.I)
-_VARIABLE = re.compile(r"(?:NCCL|TORCH|NVSHMEM|UCX|FI|OFI_NCCL|VLLM|SGLANG|GLOO|CUDA|SLURM|GGML|RDMAV|OMPI)_[A-Z0-9_]+")
-"""A variable that was written without `env.`."""
-_ALSO_CALLED: Final = {
-    "gpu.count": "gpus.count",
-    "gpus.name": "gpu.name",
-    "gpu.model": "gpu.name",
-    "gpus.driver": "driver.version",
-    "nvlink.active": "nvlink.any",
-    "nvlink.present": "nvlink.any",
-    "pcie.width": "gpu.pcie.current_width",
-    "pcie.gen": "gpu.pcie.current_gen",
-    "fabric_manager.state": "fabricmanager.state",
-    "fabricmanager.status": "fabricmanager.state",
-    "nccl.transport": "job.transport",
-    "transport": "job.transport",
-    "nodes": "job.nodes",
-    "platform.instance": "platform.product",
-    "rdma.devices": "rdma.names",
-    "ib.active": "rdma.active",
-    "nccl": "nccl.version",
-    "cuda": "cuda.version",
-    "driver": "driver.version",
-    "cpu.name": "cpu.model_name",
-    "cpu.cores": "cpu.allowed",
-    "numa.nodes": "numa.count",
-    "hypervisor": "vm.hypervisor",
-    "virtual_machine": "vm.guest",
-    "container": "container.kind",
-    "cloud": "platform.cloud",
-    "platform.instance_type": "platform.product",
-    "iommu.type": "iommu.mode",
-    "acs.redirect": "pair.path.acs_redirect",
-    "acs.enabled": "pair.path.acs_redirect",
-    "pair.acs_redirect": "pair.path.acs_redirect",
-    "shm.size_bytes": "shm.total_bytes",
-    "shm.size": "shm.total_bytes",
-    "limits.memlock": "limits.memlock_bytes",
-    "limits.nofile": "limits.open_files",
-    "limits.stack": "limits.stack_bytes",
-    "peermem.loaded": "modules.nvidia_peermem",
-    "nvidia_peermem": "modules.nvidia_peermem",
-    "gdr.dmabuf": "gdr.dmabuf_possible",
-    "bar1.bytes": "gpu.bar1_bytes",
-    "kernel": "kernel.version",
-    "kernel.cmdline": "kernel.command_line",
-    "symptom": "job.symptom",
-    "message": "job.message",
-    "error": "job.message",
-    "framework": "job.framework",
-    "collective": "job.collective",
-    "mig.enabled": "gpu.mig",
-    "fabric.state": "gpu.fabric.state",
-    "confidential": "confidential.enabled",
-}
-"""Other spellings of facts, as people write them in tickets."""
-
-
-def _canonical(name: str) -> str:
-    """The name as the vocabulary has it: a bare variable is `env.NAME`, and some facts go by other names."""
-    return f"env.{name}" if _VARIABLE.fullmatch(name) else _ALSO_CALLED.get(name, name)
-
-
-_VENDORS = {
-    "amd": "AMD",
-    "authenticamd": "AMD",
-    "intel": "Intel",
-    "genuineintel": "Intel",
-    "arm": "Arm",
-    "ibm": "IBM",
-    "nvidia": "NVIDIA",
-    "zhaoxin": "Zhaoxin",
-    "centaurhauls": "Zhaoxin",
-    "shanghai": "Zhaoxin",
-}
-_ARCHITECTURES = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64", "ppc64": "ppc64le"}
-_P2P: Final = ("read", "write", "nvlink", "atomics", "pci")
-_STATUSES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
+_P2P: Final = ("read", "write", "nvlink")
 
 
 def gather(texts: list[str], file: Path | None) -> list[Assumption]:
     """The facts of a YAML mapping and of `fact=value` texts; a text wins over the file, a later text over an earlier.
 
-    Nested mappings are joined by dots. Values are typed as YAML types a plain scalar, except those of text facts
-    (`nccl.version` 2.30 is no number) and of `env.*`.
+    Nested mappings are joined by dots. Names and values may be spelt as `told` takes them.
 
-    Raises InputError for a text that is not `fact=value`, and with line and column for a file that is no such mapping.
+    Raises InputError for a text that is not `fact=value`, for names and values that are not taken, and with line and
+    column for a file that is no such mapping.
     """
-    facts: dict[str, Assumption] = {}
-    if file is not None:
-        for name, value, line in _from_file(file):
-            facts[name] = Assumption(fact=name, value=_spelled(name, value), origin=f"{file}:{line}")
+    found = [Assumption(fact=name, value=value, origin=f"{file}:{line}") for name, value, line in _from_file(file)]
     for text in texts:
-        name, equals, value = text.partition("=")
-        name = _canonical(name.strip())
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not _NAME.fullmatch(name):
             raise InputError(f"--assume {text[:80]!r} is not FACT=VALUE", hint=_HINT)
-        if not value.strip() and not name.startswith("env."):
+        if not value and not told.may_be_empty(name):
             raise InputError(f"--assume {text[:80]!r} gives no value", hint=_HINT)
         if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise InputError(f"--assume {text[:80]!r} holds bytes that are no UTF-8 text", hint=_HINT)
-        facts[name] = Assumption(fact=name, value=_spelled(name, _from_text(name, value.strip())))
+        found.append(Assumption(fact=name, value=value))
+    facts: dict[str, Assumption] = {}
+    for each in told.understood(found):
+        if each.origin != ON_COMMAND_LINE and each.fact in facts:
+            before = facts[each.fact].origin.rpartition(":")[2]
+            raise InputError(
+                f"`{each.fact}` is said twice, also in line {before}", file=each.origin, hint="Keep one of the two."
+            )
+        facts[each.fact] = each
     return list(facts.values())
 
 
-def _from_text(name: str, text: str) -> Any:
-    if text.startswith("[") and text.endswith("]") and not _is_text(name):
-        return [_scalar(item.strip().strip("\"'")) for item in text[1:-1].split(",") if item.strip()]
-    return text if _is_text(name) else _scalar(text)
-
-
-def _scalar(text: str) -> bool | int | float | str:
-    """A plain scalar by the core schema of YAML 1.2, where `no` and `1:30` are texts."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if _INTEGER.fullmatch(text):
-        return int(text, 16) if text.startswith("0x") else int(text)
-    return float(text) if _NUMBER.fullmatch(text) else text
-
-
-def _is_text(name: str) -> bool:
-    """Facts whose value stays as it is written, because a version or a variable is not a number."""
-    return name.startswith("env.") or name.rpartition(".")[2] in _TEXT_FACTS
-
-
-_TEXT_FACTS: Final = frozenset(
-    {"version", "name", "model_name", "banner", "command_line", "product", "vendor", "message", "registry"}
-)
-
-
-def _from_file(file: Path) -> Iterator[tuple[str, Any, int]]:
+def _from_file(file: Path | None) -> Iterator[tuple[str, Any, int]]:
     """(fact, value, line) of a YAML file."""
+    if file is None:
+        return
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_FILE + 1)
@@ -220,46 +119,18 @@ def _flatten(node: yaml.Node, prefix: str, file: str, depth: int, seen: set[int]
                 line, column = key.start_mark.line + 1, key.start_mark.column + 1
                 raise wrong(f"{str(key.value)[:60]!r} is no name of a fact")
             last = isinstance(value, yaml.ScalarNode | yaml.SequenceNode)
-            name = _canonical(prefix + key.value) if last else f"{prefix}{key.value}."
-            yield from _flatten(value, name, file, depth + 1, seen)
+            yield from _flatten(value, f"{prefix}{key.value}{'' if last else '.'}", file, depth + 1, seen)
     elif not prefix or isinstance(node, yaml.MappingNode):
         raise wrong("this is no mapping of facts")
     elif isinstance(node, yaml.SequenceNode):
         if not all(isinstance(item, yaml.ScalarNode) for item in node.value):
             raise wrong(f"{prefix} is a list of something other than single values")
-        yield prefix, [_node_value(prefix, item) for item in node.value], line
+        yield prefix, [item.value for item in node.value], line
     elif isinstance(node, yaml.ScalarNode):
-        if not node.value.strip() and not prefix.startswith("env."):
+        value = "" if node.tag == "tag:yaml.org,2002:null" else node.value
+        if not value.strip() and not told.may_be_empty(prefix):
             raise wrong(f"{prefix} has no value")
-        yield prefix, _node_value(prefix, node), line
-
-
-def _node_value(name: str, node: yaml.ScalarNode) -> Any:
-    quoted = bool(node.style)
-    return node.value if quoted or _is_text(name) else _scalar(node.value)
-
-
-def _spelled(fact: str, value: Any) -> Any:
-    """The value as the rest of topoadvisor spells it."""
-    if not isinstance(value, str):
-        return value
-    if fact.endswith("_bytes"):
-        size = _SIZE.fullmatch(value.strip())
-        if value.strip().lower() in ("unlimited", "infinity"):
-            return -1
-        return int(float(size[1]) * 1024 ** ("KMGT".index(size[2].upper()) + 1)) if size else value
-    match fact.rpartition("].")[2]:
-        case "cpu.vendor":
-            return _VENDORS.get(value.lower(), value)
-        case "cpu.architecture":
-            return _ARCHITECTURES.get(value.lower(), value)
-        case "driver.flavour":
-            return value.lower()
-        case "nccl.version" if versions.is_version(value) and len(versions.parse(value)) > 1:
-            return versions.release(value)
-        case name if name.removeprefix("pair.") in {f"p2p.{kind}" for kind in _P2P}:
-            return value.upper()
-    return value
+        yield prefix, value, line
 
 
 def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
@@ -267,51 +138,48 @@ def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
 
     Raises InputError for a value of another type, or a GPU that is not there.
     """
-    assumptions = [msgspec.structs.replace(each, value=_spelled(each.fact, each.value)) for each in assumptions]
+    assumptions = told.understood(assumptions)
     for assumption in assumptions:
         snapshot = _applied(snapshot, assumption)
     return msgspec.structs.replace(snapshot, assumptions=[*snapshot.assumptions, *assumptions])
 
 
 def _applied(snapshot: Snapshot, assumption: Assumption) -> Snapshot:
-    indexed = _INDEXED.fullmatch(assumption.fact)
-    name = f"{indexed['kind']}.{indexed['rest']}" if indexed else assumption.fact
+    name, which = told.parts(assumption.fact)
+    value = assumption.value
     if name.startswith("gpu."):
-        return _apply_to_gpus(snapshot, assumption, name, indexed["which"] if indexed else None)
-    if name.removeprefix("pair.") in {f"p2p.{kind}" for kind in _P2P}:
-        return _apply_to_pairs(snapshot, assumption, name.rpartition(".")[2], indexed["which"] if indexed else None)
+        return _apply_to_gpus(snapshot, assumption, name, which)
+    if name.removeprefix("pair.p2p.") in _P2P:
+        return _apply_to_pairs(snapshot, assumption, name.removeprefix("pair.p2p."), which)
     if name.startswith("env."):
-        return _apply_to_settings(snapshot, name.removeprefix("env."), _text(assumption))
+        return _apply_to_settings(snapshot, name.removeprefix("env."), value)
     if name == "nccl.version":
-        library = NcclLibrary(path=ORIGIN, version=_text(assumption), read_by=ORIGIN)
+        library = NcclLibrary(path=ORIGIN, version=value, read_by=ORIGIN)
         found = [each for each in snapshot.nccl_libraries or [] if each.path != ORIGIN]
         return msgspec.structs.replace(snapshot, nccl_libraries=[library, *found])
     if name not in _PLACES:
         return snapshot
-    path, convert = _PLACES[name]
-    changed: Snapshot = _with(snapshot, path, convert(assumption))
+    changed: Snapshot = _with(snapshot, _PLACES[name], value)
     return changed
 
 
 def _apply_to_gpus(snapshot: Snapshot, assumption: Assumption, name: str, which: str | None) -> Snapshot:
-    place = _GPU_PLACES.get(name.removeprefix("gpu."))
     chosen = {gpu.index for gpu in snapshot.gpus} if which is None else set(_indices(snapshot, assumption, which, 1))
-    if place is None:
+    place = name.removeprefix("gpu.").split(".")
+    if name not in _GPU_PLACES:
         return snapshot
-    path, convert = place
-    value = convert(assumption)
-    gpus = [_with(gpu, path, value) if gpu.index in chosen else gpu for gpu in snapshot.gpus]
+    value = f"{assumption.value:.1f}" if name == "gpu.compute_capability" else assumption.value
+    gpus = [_with(gpu, place, value) if gpu.index in chosen else gpu for gpu in snapshot.gpus]
     return msgspec.structs.replace(snapshot, gpus=gpus)
 
 
 def _apply_to_pairs(snapshot: Snapshot, assumption: Assumption, kind: str, which: str | None) -> Snapshot:
     """Both directions of one pair, or every ordered pair."""
-    status = _one_of(*_STATUSES)(assumption)
     every = [gpu.index for gpu in snapshot.gpus]
     chosen = set(permutations(every if which is None else _indices(snapshot, assumption, which, 2), 2))
     known = {(pair.a, pair.b): pair for pair in snapshot.p2p or []}
     for a, b in sorted(chosen):
-        known[a, b] = msgspec.structs.replace(known.get((a, b), P2p(a=a, b=b)), **{kind: status})
+        known[a, b] = msgspec.structs.replace(known.get((a, b), P2p(a=a, b=b)), **{kind: assumption.value})
     return msgspec.structs.replace(snapshot, p2p=list(known.values()))
 
 
@@ -344,9 +212,9 @@ def settings(snapshot: Snapshot) -> list[Setting]:
     if snapshot.settings is not None:
         return snapshot.settings
     return [
-        Setting(name=each.fact.removeprefix("env."), value=_text(each), origin=ORIGIN)
-        for each in snapshot.assumptions
-        if each.fact.startswith("env.") and _text(each)
+        Setting(name=each.fact.removeprefix("env."), value=each.value, origin=ORIGIN)
+        for each in told.understood(snapshot.assumptions)
+        if each.fact.startswith("env.") and each.value
     ]
 
 
@@ -356,109 +224,46 @@ def grants(snapshot: Snapshot) -> dict[tuple[int, int], bool]:
     Raises InputError for a pair that is not there.
     """
     found: dict[tuple[int, int], bool] = {}
-    for each in snapshot.assumptions:
-        indexed = _INDEXED.fullmatch(each.fact)
-        name = f"{indexed['kind']}.{indexed['rest']}" if indexed else each.fact
-        if name.removeprefix("pair.") == "p2p.ok":
+    for each in told.understood(snapshot.assumptions):
+        name, which = told.parts(each.fact)
+        if name == "pair.p2p.ok":
             every = [gpu.index for gpu in snapshot.gpus]
-            chosen = _indices(snapshot, each, indexed["which"], 2) if indexed else every
-            granted = str(each.value).lower() in ("true", "yes", "on", "1")
-            found |= dict.fromkeys(permutations(chosen, 2), granted)
+            chosen = every if which is None else _indices(snapshot, each, which, 2)
+            found |= dict.fromkeys(permutations(chosen, 2), each.value)
     return found
 
 
-def _text(assumption: Assumption) -> str:
-    value = assumption.value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        return str(value)
-    raise assumption.refused("is a text", _HINT)
-
-
-def _integer(assumption: Assumption) -> int:
-    value = _scalar(assumption.value) if isinstance(assumption.value, str) else assumption.value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise assumption.refused("is a whole number", _HINT)
-
-
-def _number(assumption: Assumption) -> float:
-    value = _scalar(assumption.value) if isinstance(assumption.value, str) else assumption.value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    raise assumption.refused("is a number", _HINT)
-
-
-def _bool(assumption: Assumption) -> bool:
-    value = _scalar(assumption.value) if isinstance(assumption.value, str) else assumption.value
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("yes", "on", "no", "off"):
-        return str(value).lower() in ("yes", "on")
-    raise assumption.refused("is true or false", _HINT)
-
-
-def _one_of(*words: str) -> Callable[[Assumption], str]:
-    def convert(assumption: Assumption) -> str:
-        if assumption.value in words:
-            return str(assumption.value)
-        raise assumption.refused(f"is one of {', '.join(words)}", _HINT)
-
-    return convert
-
-
-def _capability(assumption: Assumption) -> str:
-    return f"{_number(assumption):.1f}"
-
-
-_Place = tuple[tuple[str, ...], Callable[[Assumption], Any]]
-
-_GPU_PLACES: dict[str, _Place] = {
-    "name": (("name",), _text),
-    "memory_bytes": (("memory_bytes",), _integer),
-    "bar1_bytes": (("bar1_bytes",), _integer),
-    "compute_capability": (("compute_capability",), _capability),
-    "numa_node": (("numa_node",), _integer),
-    "c2c_gbps": (("c2c_gbps",), _number),
-    "mig": (("mig",), _bool),
-    "virtualization": (("virtualization",), _one_of("none", "passthrough", "vgpu", "host-vgpu", "host-vsga")),
-    "pcie.current_gen": (("pcie", "current_gen"), _integer),
-    "pcie.max_gen": (("pcie", "max_gen"), _integer),
-    "pcie.device_max_gen": (("pcie", "device_max_gen"), _integer),
-    "pcie.current_width": (("pcie", "current_width"), _integer),
-    "pcie.max_width": (("pcie", "max_width"), _integer),
+_GPU_PLACES: Final = frozenset(
+    {f"gpu.{name}" for name in ("name", "memory_bytes", "bar1_bytes", "compute_capability", "numa_node", "c2c_gbps")}
+    | {f"gpu.{name}" for name in ("mig", "virtualization")}
+    | {f"gpu.pcie.{name}" for name in ("current_gen", "max_gen", "device_max_gen", "current_width", "max_width")}
+)
+"""Facts of a GPU that have a field of the same name in the snapshot."""
+_PLACES: Final[dict[str, tuple[str, ...]]] = {
+    **{f"cpu.{name}": ("host", "cpu", name) for name in ("vendor", "architecture", "model_name", "family", "model")},
+    "cpu.sockets": ("host", "cpu", "sockets"),
+    "driver.version": ("driver", "version"),
+    "driver.flavour": ("driver", "flavour"),
+    "cuda.version": ("driver", "cuda"),
+    "vm.hypervisor": ("host", "hypervisor"),
+    "container.kind": ("host", "container"),
+    "shm.total_bytes": ("host", "shm_total_bytes"),
+    "shm.free_bytes": ("host", "shm_free_bytes"),
+    "limits.memlock_bytes": ("host", "memlock_bytes"),
+    "limits.open_files": ("host", "open_files"),
+    "kernel.version": ("host", "kernel"),
+    "kernel.command_line": ("host", "command_line"),
+    "platform.vendor": ("host", "dmi", "sys_vendor"),
+    "platform.product": ("host", "dmi", "product_name"),
+    "net.default_interface": ("host", "default_interface"),
 }
-_PLACES: dict[str, _Place] = {
-    "cpu.vendor": (("host", "cpu", "vendor"), _text),
-    "cpu.architecture": (("host", "cpu", "architecture"), _text),
-    "cpu.model_name": (("host", "cpu", "model_name"), _text),
-    "cpu.family": (("host", "cpu", "family"), _integer),
-    "cpu.model": (("host", "cpu", "model"), _integer),
-    "cpu.sockets": (("host", "cpu", "sockets"), _integer),
-    "driver.version": (("driver", "version"), _text),
-    "driver.flavour": (("driver", "flavour"), _one_of("open", "proprietary")),
-    "driver.banner": (("driver", "banner"), _text),
-    "cuda.version": (("driver", "cuda"), _text),
-    "vm.hypervisor": (("host", "hypervisor"), _text),
-    "container.kind": (("host", "container"), _text),
-    "shm.total_bytes": (("host", "shm_total_bytes"), _integer),
-    "shm.free_bytes": (("host", "shm_free_bytes"), _integer),
-    "limits.memlock_bytes": (("host", "memlock_bytes"), _integer),
-    "limits.open_files": (("host", "open_files"), _integer),
-    "kernel.version": (("host", "kernel"), _text),
-    "kernel.command_line": (("host", "command_line"), _text),
-    "platform.vendor": (("host", "dmi", "sys_vendor"), _text),
-    "platform.product": (("host", "dmi", "product_name"), _text),
-    "net.default_interface": (("host", "default_interface"), _text),
-}
-_EMPTY: dict[str, Any] = {"cpu": Cpu(), "pcie": PcieLink(), "dmi": {}}
+_EMPTY: Final[dict[str, Any]] = {"cpu": Cpu(), "pcie": PcieLink(), "dmi": {}}
 
 
-def _with(struct: Any, path: tuple[str, ...], value: Any) -> Any:
+def _with(struct: Any, path: Sequence[str], value: Any) -> Any:
     """A copy of a struct (or mapping) in which one nested value is another."""
     name, *rest = path
     inside = struct.get(name) if isinstance(struct, dict) else getattr(struct, name)
     if rest:
-        value = _with(_EMPTY[name] if inside is None else inside, tuple(rest), value)
+        value = _with(_EMPTY[name] if inside is None else inside, rest, value)
     return {**struct, name: value} if isinstance(struct, dict) else msgspec.structs.replace(struct, **{name: value})

@@ -15,8 +15,8 @@ from topoadvisor.rules import cel
 from topoadvisor.rules.exclusive import Demand, apart, demands
 from topoadvisor.rules.load import RuleFile, collect, rule_files
 from topoadvisor.rules.model import Entry, Rule
-from topoadvisor.rules.vocabulary import TYPE_WORDS, VOCABULARY, FactType, spec
 from topoadvisor.rules.wellformed import Place, conditions
+from topoadvisor.vocabulary import TYPE_WORDS, VOCABULARY, FactType, spec
 
 _SAMPLE: Final[dict[FactType, Any]] = {"bool": True, "int": 1, "number": 1.0, "text": "1", "texts": ["1"]}
 _FAMILY: Final[dict[FactType, FactType]] = {

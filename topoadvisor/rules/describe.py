@@ -8,8 +8,8 @@ from typing import Final
 
 from topoadvisor.rules import cel
 from topoadvisor.rules.model import Entry, Rule
-from topoadvisor.rules.vocabulary import spec
 from topoadvisor.rules.wellformed import conditions
+from topoadvisor.vocabulary import spec
 
 _WIDTH: Final = 80
 _SUBJECTS: Final = {"node": "the node", "variable": "each variable that is set", "pair": "each pair of GPUs"}

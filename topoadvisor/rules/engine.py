@@ -16,7 +16,7 @@ from topoadvisor.rules import cel
 from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown
 from topoadvisor.rules.model import PLACEHOLDER, Entry, Rule
 from topoadvisor.rules.scope import spell
-from topoadvisor.rules.vocabulary import KINDS, kind_of
+from topoadvisor.vocabulary import KINDS, kind_of
 
 Verdict = Literal["fires", "quiet", "unknown", "not-applicable"]
 

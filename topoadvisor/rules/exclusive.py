@@ -9,7 +9,7 @@ from typing import Any, Final
 from topoadvisor.nccl import versions
 from topoadvisor.rules import cel
 from topoadvisor.rules.model import Entry, Rule
-from topoadvisor.rules.vocabulary import kind_of, spec
+from topoadvisor.vocabulary import kind_of, spec
 
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<", "in": "not in"}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.ingest import told
 from topoadvisor.rules.facts import Fact, FactBase, Known
 from topoadvisor.rules.scope import spell
-from topoadvisor.rules.vocabulary import VOCABULARY, suggestion
+from topoadvisor.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, search, suggestion
 
+_PER_LINE: Final = 100
 _WIDEST: Final = 44
 """Columns that a cell may push the next one to the right."""
 
@@ -25,6 +28,41 @@ def select(facts: FactBase, prefix: str) -> list[Row]:
     if any(name.startswith(prefix) for name in VOCABULARY):
         raise TopoAdvisorError(f"no device here has a fact that starts with `{prefix}`")
     raise TopoAdvisorError(f"no fact starts with `{prefix}`", hint=suggestion(prefix, VOCABULARY))
+
+
+def names(words: str) -> list[str]:
+    """The facts that can be assumed and have one of these words in name, meaning or values; every one without words.
+
+    Raises TopoAdvisorError when there is none.
+    """
+    if not words.strip():
+        return list(VOCABULARY)
+    alike = {told.canonical(word) for word in words.split()}
+    values = [name for name, known in told.SPELLINGS.items() if not known.keys().isdisjoint(words.lower().split())]
+    found = dict.fromkeys([*(name for name in alike if name in VOCABULARY), *values, *search(words)])
+    if not found:
+        raise TopoAdvisorError(
+            f"no fact has `{words}` in its name or meaning", hint="`topoadvisor facts --list` lists all."
+        )
+    return list(found)
+
+
+def meanings(found: Iterable[str]) -> str:
+    """Name, what may be written, and meaning of facts, one block a fact."""
+    lines = []
+    for name in found:
+        lines.append(f"{name}: {takes(name)}")
+        lines += textwrap.wrap(VOCABULARY[name].meaning, _PER_LINE, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines) + "\n"
+
+
+def takes(name: str) -> str:
+    """What may be written as the value of a fact, and in which units."""
+    if name in FORMS:
+        return f"one of {told.shown(FORMS[name])}"
+    units = next((units for end, units in told.UNITS.items() if name.endswith(end)), None)
+    with_units = f", may have a unit ({', '.join(units)})" if units and VOCABULARY[name].type != "text" else ""
+    return f"{TYPE_WORDS[VOCABULARY[name].type]}{with_units}"
 
 
 def document(rows: Iterable[Row]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from topoadvisor.rules import (
 )
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, blend
-from topoadvisor.rules.vocabulary import SubjectKind
 from topoadvisor.snapshot import Snapshot
+from topoadvisor.vocabulary import SubjectKind
 
 if TYPE_CHECKING:
     from topoadvisor.topology.model import Topology

@@ -14,8 +14,8 @@ from topoadvisor.rules import facts_visible
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import exact, matches_set
 from topoadvisor.rules.scope import ASSUMED, SETTINGS, Fact, Known, Scope, Sources, Unknown, blend, follow
-from topoadvisor.rules.vocabulary import nearest
 from topoadvisor.snapshot import LOG, Setting, Snapshot, only_logged
+from topoadvisor.vocabulary import nearest
 
 _UNIFORM_SINCE: Final = "2.23.4"
 """First NCCL whose default P2P level depends on nothing but an AMD CPU with at most two GPUs."""

@@ -16,8 +16,8 @@ from topoadvisor.advice import SettingClass, Severity
 from topoadvisor.errors import InputError
 from topoadvisor.rules import wellformed
 from topoadvisor.rules.model import Entry, Reference, Rule, RuleText
-from topoadvisor.rules.vocabulary import KINDS, nearest, suggestion
 from topoadvisor.rules.wellformed import Place
+from topoadvisor.vocabulary import KINDS, nearest, suggestion
 
 MAX_BYTES: Final = 4 << 20
 

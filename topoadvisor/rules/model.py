@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from topoadvisor.advice import SettingClass, Severity
-from topoadvisor.rules.vocabulary import SubjectKind
+from topoadvisor.vocabulary import SubjectKind
 
 PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)+)\}")
 """`{pair.a}` in a template; other braces are plain text."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from topoadvisor.nccl import conf, consumers, settings, versions
 from topoadvisor.rules import cel
 from topoadvisor.rules.model import PLACEHOLDER, Entry, RuleText
-from topoadvisor.rules.vocabulary import KINDS, ROOTS, VOCABULARY, SubjectKind, kind_of, nearest, spec, suggestion
+from topoadvisor.vocabulary import KINDS, ROOTS, VOCABULARY, SubjectKind, kind_of, nearest, spec, suggestion
 
 _ID: Final = re.compile(r"(P2P|NVL|PCI|VM|NET|SYS|ENV|CLD|PLN|[A-Z]{2,8})[0-9]{3}")
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

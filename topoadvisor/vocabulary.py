@@ -127,9 +127,9 @@ container.kind text | docker, podman, kubernetes, lxc, wsl, none
 container.any bool | this is a container
 iommu.enabled bool | the kernel groups devices behind an IOMMU
 iommu.translated bool | a GPU's DMA addresses are translated by the IOMMU
-iommu.mode text | types of the GPUs' IOMMU groups; off without an IOMMU
+iommu.mode text | types of the GPUs' IOMMU groups: identity (passed through), DMA, DMA-FQ (translated); off without one
 platform.vendor text | maker of the system
-platform.product text | product name of the system
+platform.product text | product name of the system, or the instance type of a cloud machine
 platform.cloud text | aws, azure, gcp, oci, none
 platform.system text | dgx-1, dgx-a100, dgx-h100, …, none
 platform.machine text | machine type of a cloud (p5.48xlarge, NDv5, a3-ultragpu-8g) or the system; partly inferred
@@ -342,6 +342,9 @@ VOCABULARY: Final[dict[str, FactSpec]] = _parse(_TABLE)
 _PATHS: Final = "LOC|NVL|NVB|C2C|PIX|PXB|P2C|PXN|PHB|SYS|NET|DIS"
 _CLASSES: Final = "PIX|PXB|PHB|NODE|SYS"
 _ANSWERS: Final = "OK|CNS|GNS|TNS|NS|DR|U"
+_ANSWER_FACTS: Final = ("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink")
+_LAYER_FACTS: Final = ("nic.link_layer", "rdma.link_layers", "rdma.local_link_layers")
+_SERVICES: Final = ("fabricmanager.state", "imex.state")
 FORMS: Final[dict[str, str]] = {
     **dict.fromkeys(("nccl.default_p2p_level", "nccl.p2p_level", "pair.nccl_path"), _PATHS),
     **dict.fromkeys(("p2p.worst_nccl_path", "p2p.worst_nvlinkless_path", "variable.level"), f"{_PATHS}|"),
@@ -349,16 +352,20 @@ FORMS: Final[dict[str, str]] = {
     "pair.link_class": f"NV[0-9]{{1,3}}|C2C|{_CLASSES}",
     **dict.fromkeys(("p2p.worst_class",), f"{_CLASSES}|"),
     **dict.fromkeys(("visible.worst_class", "visible.alternative_worst_class"), f"NV[0-9]{{1,3}}|C2C|{_CLASSES}|"),
-    **dict.fromkeys(("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink"), _ANSWERS),
+    **dict.fromkeys(_ANSWER_FACTS, _ANSWERS),
+    **dict.fromkeys(_LAYER_FACTS, "InfiniBand|Ethernet"),
     "pair.nccl.transport": "P2P|SHM|NET",
     "driver.flavour": "open|proprietary",
-    **dict.fromkeys(("fabricmanager.state", "imex.state"), "active|inactive|failed|not-installed"),
+    **dict.fromkeys(_SERVICES, "active|inactive|failed|not-installed"),
     "job.symptom": "hang|slow|refused|crash|wrong-data|out-of-memory|",
     "gpu.fabric.state": "not-supported|not-started|in-progress|completed",
     "gpu.virtualization": "none|passthrough|vgpu|host-vgpu|host-vsga",
+    "gpu.form": "sxm|pcie|soc|mobile",
     "pair.measured.outcome": "ok|wrong-data|timeout|crashed|error|skipped",
+    "iommu.mode": "off|identity|DMA|DMA-FQ|blocked|unmanaged",
 }
 """Facts that are one of a few words: the words as a regular expression. An empty word stands for nothing to say."""
+
 
 ROOTS: Final = frozenset(name.split(".", 1)[0] for name in VOCABULARY) | {"env"}
 
@@ -391,3 +398,16 @@ def suggestion(word: str, candidates: Iterable[str]) -> str | None:
     """A hint that names the nearest candidate, None when nothing is close."""
     found = nearest(word, candidates)
     return f"Did you mean `{found}`?" if found else None
+
+
+def search(words: str) -> list[str]:
+    """The facts with any of these words in their name, then those with one in their meaning; best first."""
+    wanted = set(re.findall(r"[a-z0-9]+", words.lower()))
+    ranked = []
+    for place, (name, fact) in enumerate(VOCABULARY.items()):
+        named = len(wanted.intersection(re.split(r"[._]", name)))
+        meant = len(wanted.intersection(re.findall(r"[a-z0-9]+", fact.meaning.lower())))
+        if named or meant:
+            # What is observed on one device comes before what is derived from all of them.
+            ranked.append((-named, kind_of(name) in ("node", "variable"), -meant, place, name))
+    return [name for *_, name in sorted(ranked)]

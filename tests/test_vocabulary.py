@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from topoadvisor.rules import cel
-from topoadvisor.rules.vocabulary import KINDS, TYPE_WORDS, VOCABULARY, kind_of, nearest, spec
+from topoadvisor.vocabulary import KINDS, TYPE_WORDS, VOCABULARY, kind_of, nearest, spec
 
 
 def test_no_fact_is_also_a_group_of_facts() -> None:
