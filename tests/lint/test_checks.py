@@ -165,10 +165,70 @@ def test_a_library_is_the_judge_of_names() -> None:
         "NCCL_IB_TC=1\nexport NCCL_IB_TC\n./a\n",
         "set -a\nNCCL_IB_TC=1\n./a\n",
         "export NCCL_P2P_DISABLE=0 NCCL_P2P_LEVEL=NVL\n",
+        "NCCL_DEBUG= ./a\n",
+        "export NCCL_DEBUG= FOO=1\nexport NCCL_DEBUG= FOO\n",
+        "[ NCCL_DEBUG = INFO ] && [[ $NCCL_DEBUG = INFO ]]\n",
+        "srun ./a\nexport NCCL_IB_TC=106\nsource more.sh\n",
+        "nvidia-smi\nexport NCCL_IB_TC=106\n",
+        "for i in 0 8; do srun ./a; export NCCL_IB_TC=$i; done\n",
+        "go() { srun ./a; }\nexport NCCL_IB_TC=106\ngo\n",
+        "srun ./a\nexport NCCL_IB_TC=106\necho $NCCL_IB_TC\n",
+        "export HCCL_DEBUG=INFO CNCL_DEBUG=INFO RCCL_MSCCL_ENABLE=1 NUM_DEBUG=1 NVCC_DEBUG=1\n",
     ],
 )
 def test_what_is_no_fault_raises_no_alarm(text: str) -> None:
     assert codes(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "repaired"),
+    [
+        ("export NCCL_IB_TC = 106\n", "export NCCL_IB_TC=106\n"),
+        ("export A=1 NCCL_IB_TC =106\n", "export A=1 NCCL_IB_TC=106\n"),
+        ("export NCCL_IB_HCA= mlx5_0\n", "export NCCL_IB_HCA=mlx5_0\n"),
+        ("NCCL_IB_TC = 106\n", "NCCL_IB_TC=106\n"),
+        ("NCCL_IB_TC= 106\n", "NCCL_IB_TC=106\n"),
+    ],
+)
+def test_blanks_around_the_sign_are_an_error_in_a_shell(text: str, repaired: str) -> None:
+    (finding,) = told(text)
+    assert (finding.code, finding.severity) == ("ENV122", "error")
+    assert fixes.apply(text, [finding])[0] == repaired
+
+
+def test_blanks_in_an_env_file_are_told_and_the_value_is_judged() -> None:
+    text = "NCCL_IB_DISABLE = true\nOTHER = 1\n"
+    assert codes(text, ".env") == ["ENV112", "ENV122"]
+    assert fixes.repaired(text, lambda each: told(each, ".env")) == "NCCL_IB_DISABLE=1\nOTHER = 1\n"
+
+
+def test_sections_of_nccl_conf_are_none() -> None:
+    (finding,) = told("[node1]\nNCCL_IB_HCA=mlx5_0\n", "nccl.conf")
+    assert (finding.code, finding.line) == ("ENV122", 1)
+    assert "[node1]" in finding.message
+
+
+@pytest.mark.parametrize("start", ["srun ./a", "mpirun ./a", "torchrun a.py", "srun ./a &\nwait"])
+def test_what_is_exported_behind_the_last_program_reaches_nobody(start: str) -> None:
+    (finding,) = told(f"{start}\nexport NCCL_IB_TC=106\n")
+    assert finding.code == "ENV133"
+
+
+@pytest.mark.parametrize("name", ["NCLL_DEBUG", "NCC_DEBUG", "NCL_DEBUG", "NCCLDEBUG", "NLCC_DEBUG", "NCCCL_DEBUG"])
+def test_a_misspelt_beginning_is_seen(name: str) -> None:
+    (finding,) = told(f"export {name}=INFO\n")
+    assert finding.code == "ENV102"
+    assert "NCCL_DEBUG is meant" in finding.message
+
+
+def test_what_only_rccl_reads_is_told_of_a_machine_with_nvidia_gpus() -> None:
+    found = told("export RCCL_MSCCL_ENABLE=1\n", **on("fixture:dgx-h100"))
+    assert [(each.code, each.severity) for each in found] == [("ENV105", "info")]
+
+
+def test_a_unit_of_systemd_ends_values_at_blanks() -> None:
+    found = told("[Service]\nEnvironment=NCCL_IB_HCA=mlx5_0 mlx5_1\n", "x.service")
+    assert [each.code for each in found] == ["ENV122"]
 
 
 def test_the_machine_is_judged_by_the_rules() -> None:

@@ -125,6 +125,25 @@ def test_commands_know_their_place_in_the_file(text: str, kind: Kind) -> None:
     assert text[slice(*each.span)] == "IB"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '[Service]\nEnvironment=NCCL_NET=IB "NCCL_IB_HCA=a b"\n',
+            [("NCCL_NET", "IB", "service"), ("NCCL_IB_HCA", "a b", "service")],
+        ),
+        ("[Service]\nEnvironment=A=1 \\\n  NCCL_NET=IB\n", [("NCCL_NET", "IB", "service")]),
+        ("[Service]\nEnvironment=NCCL_DEBUG_FILE=%h/x\n", [("NCCL_DEBUG_FILE", None, "service")]),
+        ("[Service]\nExecStart=-/bin/env NCCL_NET=IB /x\n", [("NCCL_NET", "IB", "command")]),
+        ("[Unit]\nDescription=NCCL_NET=IB\n# Environment=NCCL_NET=IB\n", []),
+    ],
+)
+def test_units_of_systemd(text: str, expected: list[tuple[str, str | None, str]]) -> None:
+    assert pairs(text, "systemd") == expected
+    for each in found(text, "systemd"):
+        assert text[each.at :].startswith(each.name)
+
+
 def test_uses_are_not_those_that_keep_a_value() -> None:
     contents = embedded.read(Piece("export NCCL_A=${NCCL_A:-1}\nexport LD=$NCCL_HOME/lib\n"), "shell")
     assert contents.uses == {"NCCL_HOME"}
@@ -254,6 +273,8 @@ def test_what_cannot_be_parsed_says_where(text: str, kind: Kind, line: int) -> N
         ("train.slurm", "shell"),
         (".env.local", "env"),
         ("hosts/.deepspeed_env", "deepspeed-env"),
+        ("/etc/systemd/system/x.service", "systemd"),
+        ("x.service.d/nccl.conf", "systemd"),
         ("values.yaml", "yaml"),
         ("x.txt", None),
     ],
@@ -268,6 +289,8 @@ def test_names_say_what_a_file_is(name: str, kind: Kind | None) -> None:
         ("#!/usr/bin/env python3\n", "python"),
         ("#!/bin/sh\n", "shell"),
         ("# x\nFROM a\n", "dockerfile"),
+        ("[Unit]\nDescription=x\n", "systemd"),
+        ("[1, 2]\n", "json"),
         ("apiVersion: v1\n", "yaml"),
         ('{"a": 1}', "json"),
         ("import os\n", "python"),
@@ -292,7 +315,7 @@ PIECES = st.sampled_from(
 @settings(deadline=None, max_examples=300)
 @given(
     st.lists(PIECES, max_size=25).map("".join),
-    st.sampled_from(["shell", "dockerfile", "yaml", "python", "nccl.conf", "env"]),
+    st.sampled_from(["shell", "dockerfile", "yaml", "python", "nccl.conf", "env", "systemd"]),
 )
 def test_no_text_breaks_a_reader(text: str, kind: Kind) -> None:
     try:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from topoadvisor.cli.common import RulesOption, emit_json, emit_text, load_snapshot, printable, some_path, use_color
+from topoadvisor.cli.common import (
+    RulesOption,
+    emit_json,
+    emit_text,
+    load_snapshot,
+    page_width,
+    printable,
+    some_path,
+    use_color,
+)
 
 if TYPE_CHECKING:
     from topoadvisor.lint.document import Report
     from topoadvisor.lint.run import Library, Source
-
-_WIDEST = 120
 
 
 def lint(
@@ -24,7 +30,7 @@ def lint(
         typer.Argument(
             metavar="[FILE]...",
             help="nccl.conf, scripts, Dockerfiles, Compose, Kubernetes and other YAML or JSON, batch scripts, .env, "
-            ".deepspeed_env, Python; a folder of them; - for standard input.",
+            ".deepspeed_env, Python, units of systemd; a folder of them; - for standard input.",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +63,7 @@ def lint(
         ),
     ] = None,
     kind: Annotated[
-        Literal["nccl.conf", "shell", "dockerfile", "yaml", "json", "env", "deepspeed-env", "python"] | None,
+        Literal["nccl.conf", "shell", "dockerfile", "yaml", "json", "env", "deepspeed-env", "python", "systemd"] | None,
         typer.Option("--as", help="What the files are, where their names do not say.", show_default=False),
     ] = None,
     fix: Annotated[
@@ -202,9 +208,8 @@ def _print(report: Report, asked: _Asked, output_format: str, shown: str) -> Non
     if output_format == "text":
         from topoadvisor.render import lint_text
 
-        width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
         # Colours are ours: what a file holds is not to steer the terminal.
-        emit_text(shown.replace("\x1b", "?") + lint_text.render(report, width=width, color=use_color()))
+        emit_text(shown.replace("\x1b", "?") + lint_text.render(report, width=page_width(), color=use_color()))
         return
     if shown:
         sys.stderr.write(printable(shown.replace("\x1b", "?")))

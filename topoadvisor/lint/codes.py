@@ -204,11 +204,13 @@ CODES: Final = {
         "line-sets-nothing",
         "warning",
         "A line that sets nothing, or stops the reader",
-        "nccl.conf skips a line without `=`. Error in .deepspeed_env, whose reader stops at an empty line "
-        "or a comment. A blank before `=` in an item of Compose is part of the name.",
+        "nccl.conf skips a line without `=`, section titles too. Error in a shell, to which NAME = VALUE is a command, "
+        "and in .deepspeed_env, whose reader stops at an empty line or a comment. A blank before `=` in an item of "
+        "Compose is part of the name; of .env files some readers take it, others refuse the file.",
         "Write NAME=VALUE, or take the line out.",
-        "NCCL_IB_DISABLE 1\n",
-        "nccl.conf",
+        "export NCCL_IB_TIMEOUT = 22\n",
+        "run.sh",
+        fix="Takes out the blanks around `=`.",
     ),
     "ENV131": Code(
         "not-exported",
@@ -231,10 +233,11 @@ CODES: Final = {
     "ENV133": Code(
         "set-too-late",
         "warning",
-        "A variable that a program sets after it was read",
-        "PyTorch reads its variables when it makes a process group. Info for NCCL's own: NCCL reads each of them once, "
-        "with the first communicator, and that is made with the group or with the first collective.",
-        "Set it before init_process_group, best before the program starts.",
+        "A variable that is set after it was read, or when everything has run",
+        "What a script exports behind its last program reaches nobody. PyTorch reads its variables when it makes a "
+        "process group. Info for NCCL's own: NCCL reads each of them once, with the first communicator, and that is "
+        "made with the group or with the first collective.",
+        "Set it before the program starts, or at least before init_process_group.",
         'import os\n\nimport torch.distributed as dist\n\ndist.init_process_group("nccl")\n'
         'os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"\n',
         "train.py",

@@ -21,7 +21,7 @@ _PASSED_OVER: Final = frozenset(
     {"node_modules", "__pycache__", "site-packages", "dist-packages", "venv", "build", "dist"}
 )
 _OF_INTEREST: Final = re.compile(
-    rb"(?i:nccl)_|TORCH_FR_|NVSHMEM_|UCX_|GLOO_|\bFI_[A-Z]|CUDA_DEVICE_|CUDA_VISIBLE|CUDA_LAUNCH|VLLM_|SGLANG_|topoadvisor:"
+    rb"(?i:nccl)_|\bN[CL]{1,5}_|TORCH_FR_|NVSHMEM_|UCX_|GLOO_|\bFI_[A-Z]|CUDA_DEVICE_|CUDA_VISIBLE|CUDA_LAUNCH|VLLM_|SGLANG_|topoadvisor:"
 )
 """What a file of a folder has to hold to be looked at."""
 

@@ -34,6 +34,8 @@ class Judge:
     """NCCL's; None = the newest known."""
     library: frozenset[str] | None = None
     """Names in the string table of a library of that version; None = there is none to ask."""
+    machine: bool = False
+    """A machine is given, which has NVIDIA's GPUs."""
 
 
 def about(

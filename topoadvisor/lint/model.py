@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from topoadvisor.lint import spelling
 from topoadvisor.lint.document import Severity
 from topoadvisor.nccl import settings
 
@@ -43,7 +44,7 @@ a file of NAME=VALUE lines; in Python; in the environment of this process."""
 LASTING: Final[frozenset[Way]] = frozenset({"conf", "image", "service"})
 """Ways that stay when whoever set it has gone."""
 
-_PREFIXES: Final = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "NVSHMEM_", "OFI_NCCL_", "UCX_", "FI_", "GLOO_")
+_PREFIXES: Final = ("NCCL_", "RCCL_", "TORCH_NCCL_", "TORCH_FR_", "NVSHMEM_", "OFI_NCCL_", "UCX_", "FI_", "GLOO_")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.A)
 
 
@@ -63,6 +64,7 @@ def watched(name: str) -> bool:
         name.startswith(_PREFIXES)
         or settings.find(name) is not None
         or name in settings.inventions()
+        or spelling.wrong_beginning(name) is not None
         or (name.upper().startswith("NCCL_") and name != name.upper() and _NAME.fullmatch(name) is not None)
     )
 
@@ -134,6 +136,10 @@ class Contents:
     remarks: list[Remark] = field(default_factory=list)
     starts: list[tuple[int, Branch, str]] = field(default_factory=list)
     """(offset, conditions around it, name) of every call that starts the communication between ranks."""
+    runs_jobs: bool = False
+    """A script that starts ranks, on other hosts or on this one."""
+    last_command: int = 0
+    """Offset of the last command of a script that could see a variable."""
     launches: list[tuple[int, Branch]] = field(default_factory=list)
     """(offset, conditions around it) of every command that starts ranks on other hosts."""
     roles: set[str] = field(default_factory=set)

@@ -79,7 +79,7 @@ def lint(
     machine = MachineJudge(snapshot, version, rules)
     if version is None and machine.version is not None:
         version, version_from = machine.version, "the topology"
-    judge = Judge(version, library.names if library is not None else None)
+    judge = Judge(version, library.names if library is not None else None, machine.known)
     findings: list[Finding] = []
     ignored: list[Ignored] = []
     unknown: list[Undecided] = []

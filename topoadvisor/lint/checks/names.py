@@ -8,6 +8,7 @@ from typing import Final
 
 from topoadvisor.lint.found import Found, Judge, about, renamed
 from topoadvisor.lint.model import Assignment, Contents
+from topoadvisor.lint.spelling import one_letter_apart, wrong_beginning
 from topoadvisor.nccl import settings
 from topoadvisor.nccl.settings import SettingInfo
 
@@ -28,6 +29,7 @@ _OWN: Final = re.compile(
     r"BENCH|BENCHMARK|SO|CONFIG|PROFILE|SCRIPT|LAUNCHER|IMAGE|NAME|BACKEND|MAJOR|MINOR|PATCH|STATIC)"
 )
 """Names by which scripts and builds call places, versions and lists of options."""
+_AMD: Final = "RCCL_"
 _SURE_IN_TABLE: Final = 16
 """Letters from which on a name cannot hide in the code of a library as a number."""
 
@@ -44,6 +46,9 @@ def check(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[
             yield about(assignment, "ENV106", _older_neighbour(info), advice=tuple(info.pitfalls))
     elif in_library or name in contents.uses:
         return
+    elif name.startswith(_AMD) and judge.machine:
+        message = f"AMD's RCCL reads {name}; NCCL, which this machine needs, does not"
+        yield about(assignment, "ENV105", message, severity="info")
     elif (invention := settings.inventions().get(name)) is not None:
         meant = f" {_listed(invention.instead)} may be meant." if invention.instead else ""
         yield about(assignment, "ENV101", f"nobody reads {name}. {invention.why}{meant}")
@@ -108,15 +113,16 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
         message = f"capitals count: {name} is not {name.upper()}, and nobody reads it"
         yield about(assignment, "ENV102", message, repair=renamed(assignment, name.upper()))
         return
+    if (meant := wrong_beginning(name)) is not None:
+        yield about(assignment, "ENV102", f"nobody reads {name}; {meant} is meant")
+        return
     if not name.startswith("NCCL_"):
-        close = next(
-            (each for each in settings.neighbours() if len(each) >= 10 and _one_letter_apart(name, each)), None
-        )
+        close = next((each for each in settings.neighbours() if len(each) >= 10 and one_letter_apart(name, each)), None)
         if close is not None:
             yield about(assignment, "ENV102", f"nobody is known to read {name}; {close} is one letter away")
         return
     near = _nearest(name)
-    if near is None or not _one_letter_apart(name, near[0]):
+    if near is None or not one_letter_apart(name, near[0]):
         if settings.family(name) is not None or name.startswith(_PLUGINS) or _OWN.fullmatch(name):
             return
         if assignment.way == "plain":
@@ -134,16 +140,7 @@ def _nearest(name: str) -> list[str] | None:
     if f"TORCH_{name}" in settings.neighbours():
         return [f"TORCH_{name}"]
     found = get_close_matches(name[:100], settings.registry(), n=2, cutoff=0.85)
-    return found[:1] if found and _one_letter_apart(name, found[0]) else found or None
-
-
-def _one_letter_apart(one: str, other: str) -> bool:
-    """Whether one letter too many, too few, wrong, or exchanged with the next makes the difference."""
-    if one == other or abs(len(one) - len(other)) > 1:
-        return False
-    start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    a, b = one[start:], other[start:]
-    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[:2][::-1] and a[2:] == b[2:])
+    return found[:1] if found and one_letter_apart(name, found[0]) else found or None
 
 
 def _listed(names: list[str]) -> str:

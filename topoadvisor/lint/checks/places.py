@@ -99,6 +99,16 @@ def _unseen(assignment: Assignment, contents: Contents) -> Iterator[Found]:
     ):
         message = f"{name} is not exported: unless it was before, no program of this script sees it"
         yield about(assignment, "ENV131", message, advice=(f"export {name}={assignment.value or '…'}",))
+    elif (
+        assignment.way == "export"
+        and contents.runs_jobs
+        and assignment.at > contents.last_command
+        and not assignment.branch
+        and not assignment.group
+        and name not in contents.uses
+    ):
+        message = f"{name} is set after the last program of this script was started: none sees it"
+        yield about(assignment, "ENV133", message)
 
 
 def _stays(assignment: Assignment, judge: Judge, commented: bool) -> Iterator[Found]:

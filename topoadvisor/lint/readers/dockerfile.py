@@ -115,12 +115,4 @@ def _env(piece: Piece) -> Iterator[Assignment]:
         return
     for found in settings:
         if found is not None and watched(found.name):
-            yield Assignment(
-                name=found.name,
-                value=found.value,
-                at=piece.at(found.at),
-                span=piece.span(*found.span) if found.span else None,
-                way="image",
-                fallback=found.fallback,
-                statement=piece.at(0),
-            )
+            yield shell.assignment(piece, found, "image")

@@ -8,7 +8,9 @@ from typing import Final, Literal
 from topoadvisor.lint.model import Contents
 from topoadvisor.lint.pieces import Piece
 
-Kind = Literal["nccl.conf", "shell", "dockerfile", "yaml", "json", "env", "deepspeed-env", "python", "environment"]
+Kind = Literal[
+    "nccl.conf", "shell", "dockerfile", "yaml", "json", "env", "deepspeed-env", "python", "systemd", "environment"
+]
 _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r"\.?nccl\.conf|.*[._-]nccl\.conf|nccl[._-].*\.conf", "nccl.conf"),
     (r"\.deepspeed_env", "deepspeed-env"),
@@ -18,6 +20,7 @@ _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r".*\.ya?ml(\.(j2|tpl|tmpl))?", "yaml"),
     (r".*\.json", "json"),
     (r".*\.py", "python"),
+    (r".*\.(service|container)", "systemd"),
 )
 
 _RUNS: Final = re.compile(
@@ -33,7 +36,9 @@ def runs(key: str) -> bool:
 
 def kind_of_name(path: str) -> Kind | None:
     """What a file is by its name alone; None = the name does not say."""
-    name = path.rstrip("/").rpartition("/")[2]
+    folders, _, name = path.rstrip("/").rpartition("/")
+    if folders.endswith(".service.d") and name.endswith(".conf"):
+        return "systemd"
     return next((kind for pattern, kind in _BY_NAME if re.fullmatch(pattern, name)), None)
 
 
@@ -46,6 +51,8 @@ def kind_of_text(text: str) -> Kind:
     first = lines[0] if lines else ""
     if re.match(r"(?i)(FROM|ARG)\s+\S", first):
         return "dockerfile"
+    if re.fullmatch(r"\[(Unit|Service|Container)\]\s*", first):
+        return "systemd"
     if first.startswith(("{", "[")) and not first.startswith("[["):
         return "json"
     if re.match(r"(---|(-\s+)?[A-Za-z_][\w.-]*:(\s|$))", first):
@@ -60,7 +67,7 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
 
     Raises Unreadable for YAML, JSON or Python that cannot be parsed. `expanded`: a shell has replaced variables in it.
     """
-    from topoadvisor.lint.readers import dockerfile, lines, shell
+    from topoadvisor.lint.readers import dockerfile, lines, shell, systemd
 
     match kind:
         case "nccl.conf":
@@ -77,6 +84,8 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
             from topoadvisor.lint.readers import yaml_files
 
             return yaml_files.read(piece, depth=depth, json=kind == "json")
+        case "systemd":
+            return systemd.read(piece)
         case "python":
             from topoadvisor.lint.readers import python_files
 

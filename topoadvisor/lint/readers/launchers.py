@@ -20,6 +20,8 @@ STARTS_RANKS: Final = _MPI | _SLURM
 """Programs that start the ranks of a job on all hosts."""
 _EXPANDED: Final = "\ue000"
 """Stands for every letter of what a shell expands."""
+STARTS_RANKS_HERE: Final = frozenset({"torchrun", "deepspeed", "accelerate", "colossalai"})
+"""Programs that start the ranks of one host."""
 _SINGULARITY: Final = frozenset({"singularity", "apptainer"})
 
 

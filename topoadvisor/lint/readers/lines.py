@@ -12,7 +12,10 @@ from topoadvisor.lint.pieces import Piece
 from topoadvisor.nccl import conf
 
 _MEANT: Final = re.compile(r"(?P<before>\s*(?:export\s+)?)(?P<name>[A-Za-z_]\w*)\s*", re.A)
-_ENV_LINE: Final = re.compile(r"[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.A)
+_ENV_LINE: Final = re.compile(
+    r"[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)(?P<equals>[ \t]*=[ \t]*)(?P<value>.*)", re.A
+)
+_SECTION: Final = re.compile(r"\s*\[[^\]]+\]\s*")
 _COMMENT_BEHIND: Final = re.compile(r"\s+#.*$")
 
 
@@ -53,7 +56,12 @@ def nccl_conf(piece: Piece, *, version: str | None = None, expanded: bool = Fals
         line_text = piece.body[start:].split("\n", 1)[0].rstrip("\r")
         if number not in defined and line_text.strip() and not line_text.lstrip().startswith("#"):
             name = re.search(r"[A-Za-z_]\w*", line_text)
-            if "=" not in line_text and name is not None and watched(name[0]):
+            if _SECTION.fullmatch(line_text):
+                message = (
+                    f"nccl.conf has no sections: NCCL skips {line_text.strip()}, and the lines below count as all do"
+                )
+                contents.remarks.append(Remark("ENV122", piece.at(start), message))
+            elif "=" not in line_text and name is not None and watched(name[0]):
                 message = "a line without `=` sets nothing, and NCCL says nothing about it"
                 contents.remarks.append(Remark("ENV122", piece.at(start + name.start()), message, name[0]))
     return contents
@@ -91,6 +99,8 @@ def env_file(piece: Piece, *, expanded: bool = False) -> Contents:
             continue
         value, span = _meant(match["value"], start + match.start("value"))
         at = start + match.start("name")
+        if match["equals"] != "=" and match["value"]:
+            contents.remarks.append(_blanks(piece, match, start))
         contents.assignments.append(
             Assignment(
                 name=match["name"],
@@ -102,6 +112,17 @@ def env_file(piece: Piece, *, expanded: bool = False) -> Contents:
             )
         )
     return contents
+
+
+def _blanks(piece: Piece, match: re.Match[str], start: int) -> Remark:
+    span = piece.span(start + match.start("equals"), start + match.end("equals"))
+    return Remark(
+        "ENV122",
+        piece.at(start + match.start("name")),
+        "some readers take the blanks around `=`, such as python-dotenv; a shell and `docker run --env-file` do not",
+        match["name"],
+        repair=Repair("take out the blanks", ((span, "="),)) if span is not None else None,
+    )
 
 
 def deepspeed_env(piece: Piece) -> Contents:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Way, watched
+from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Repair, Way, watched
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import launchers, shell_words
 from topoadvisor.lint.readers.shell_frames import Frames
@@ -21,6 +21,8 @@ _PASSIVE: Final = frozenset({
     "sleep", "wait",
 })  # fmt: skip
 """Commands that start nothing that communicates between GPUs."""
+_SEES: Final = frozenset({"source", ".", "eval"})
+"""Those of them that run something that could see a variable."""
 _SILENT: Final = frozenset({
     "echo", "printf", "grep", "egrep", "sed", "awk", "test", "[", "[[", ":", "cat", "expr", "let", "alias", "man",
     "find", "rg",
@@ -137,6 +139,7 @@ class _Reader:
                 self._add(found, "plain", start)
                 self._options_inside(word, start)
             return
+        self._set_apart([word for _, word in leading] + words, start, exports=False)
         place = next((place for place, word in enumerate(words) if not _is_wrapper(word)), 0)
         name, own = _basename(words[place]), words[place + 1 :]
         programs = tuple(filter(None, map(_basename, words)))
@@ -145,6 +148,11 @@ class _Reader:
         if name not in _PASSIVE:
             self._step += 1
             self._contents.programs += 1
+        if name not in _PASSIVE or name in _SEES:
+            self._contents.last_command = self._piece.at(start)
+        self._contents.runs_jobs |= any(
+            program in launchers.STARTS_RANKS | launchers.STARTS_RANKS_HERE for program in programs
+        )
         for found, _ in leading:
             self._add(found, "command", start, group=start + 1, programs=programs)
         self._files(name, own, start, redirections, printed, piped)
@@ -171,6 +179,7 @@ class _Reader:
             exports = not any("n" in flag for flag in flags)
         else:
             exports = any("x" in flag and flag.startswith("-") for flag in flags)
+        self._set_apart(words, start, exports=True)
         for word in words:
             found = shell_words.setting(word)
             if found is not None:
@@ -178,6 +187,34 @@ class _Reader:
                 self._options_inside(word, start)
             elif exports and word.text:
                 self._contents.exported.add(word.text)
+
+    def _set_apart(self, words: list[Word], start: int, *, exports: bool) -> None:
+        """`NAME = VALUE` and `NAME= VALUE`, which look like settings to everybody but the shell."""
+        for place, word in enumerate(words[:-1] if exports else words[:1]):
+            following = words[place + 1 : place + 3]
+            found = shell_words.setting(word)
+            if found is None:
+                sign = (following[0].parts[0].text or "") if following else ""
+                if not watched(word.text or "") or not sign.startswith("="):
+                    continue
+                value = following[0].start + 1 if sign != "=" or len(following) < 2 else following[1].start
+                name = word.text or ""
+                message = (
+                    f"export takes no blanks around `=`: it ends with an error, and {name} is not set"
+                    if exports
+                    else f"a shell takes no blanks around `=`: it looks for a program {name}, and sets nothing"
+                )
+            elif found.value == "" and watched(found.name) and following and _is_value(following[0], exports):
+                value, name = following[0].start, found.name
+                message = f"the blank behind `=` ends the value: {name} is empty"
+            else:
+                continue
+            end = word.end if found is None else word.end - 1
+            repair = None
+            if (span := self._piece.span(end, value)) is not None:
+                repair = Repair("take out the blanks", ((span, "="),))
+            at = self._piece.at(word.start)
+            self._contents.remarks.append(Remark("ENV122", at, message, name, "error", repair))
 
     def _handed_over(self, words: list[Word], start: int, programs: tuple[str, ...]) -> None:
         """Variables that a command passes on: `env`, launchers, containers, `bash -c`."""
@@ -267,23 +304,36 @@ class _Reader:
     def _add(self, found: Setting, way: Way, start: int, *, group: int = 0, programs: tuple[str, ...] = ()) -> None:
         if not watched(found.name):
             return
-        at = self._piece.at(found.at)
-        self._contents.assignments.append(
-            Assignment(
-                name=found.name,
-                value=found.value,
-                at=at,
-                span=self._piece.span(*found.span) if found.span else None,
-                way=way,
-                fallback=found.fallback,
-                branch=self._frames.branch(),
-                step=self._step,
-                group=self._piece.at(group - 1) + 1 if group else 0,
-                statement=self._piece.at(start),
-                only=self._frames.only(),
-                programs=programs,
-            )
+        read = replace(
+            assignment(self._piece, found, way, start),
+            branch=self._frames.branch(),
+            step=self._step,
+            group=self._piece.at(group - 1) + 1 if group else 0,
+            only=self._frames.only(),
+            programs=programs,
         )
+        self._contents.assignments.append(read)
+
+
+def assignment(piece: Piece, found: Setting, way: Way, start: int = 0) -> Assignment:
+    """A word of a piece as something that is set; `start` is where its statement begins there."""
+    return Assignment(
+        name=found.name,
+        value=found.value,
+        at=piece.at(found.at),
+        span=piece.span(*found.span) if found.span else None,
+        way=way,
+        fallback=found.fallback,
+        statement=piece.at(start),
+    )
+
+
+def _is_value(word: Word, exports: bool) -> bool:
+    """Whether what stands behind `NAME= ` is rather a value than a name to export, or a program."""
+    text = word.text or ""
+    if not exports:
+        return text.isdigit()
+    return shell_words.setting(word) is None and text != "" and not (text.isidentifier() and text.isupper())
 
 
 def _is_wrapper(word: Word) -> bool:
@@ -320,16 +370,6 @@ def add_directives(piece: Piece, contents: Contents) -> None:
         words = [_shifted(token.word, match.start(1)) for token in shell_words.read(match[1]).tokens if token.word]
         for given in launchers.batch_options(words):
             if given.setting is not None and watched(given.setting.name):
-                found = given.setting
-                contents.assignments.append(
-                    Assignment(
-                        name=found.name,
-                        value=found.value,
-                        at=piece.at(found.at),
-                        span=piece.span(*found.span) if found.span else None,
-                        way="export",
-                        statement=piece.at(match.start()),
-                    )
-                )
+                contents.assignments.append(assignment(piece, given.setting, "export", match.start()))
             if given.cut_at is not None:
                 contents.remarks.append(Remark("ENV117", piece.at(given.cut_at), given.message, variable=given.name))
