@@ -122,7 +122,7 @@ def test_an_unknown_version_names_what_older_ones_do() -> None:
 
 def test_what_nccl_declares_and_never_reads_is_told_though_a_library_names_it() -> None:
     library = run.Library("/x/libnccl.so.2", "2.28.9", frozenset({"NCCL_GRAPH_HELPER_DISABLE"}))
-    assert codes("export NCCL_GRAPH_HELPER_DISABLE=1\n", version="2.28.9", library=library) == ["ENV105"]
+    assert codes("export NCCL_GRAPH_HELPER_DISABLE=1\n", version="2.28.9", nccl_library=library) == ["ENV105"]
 
 
 def test_a_library_is_the_judge_of_names() -> None:
@@ -130,7 +130,7 @@ def test_a_library_is_the_judge_of_names() -> None:
         "/x/libnccl.so.2", "2.32.3", frozenset({"NCCL_DEBUG", "NCCL_BRAND_NEW", "NCCL_SOCKET_TIMEOUT"})
     )
     text = "export NCCL_BRAND_NEW=1 NCCL_SOCKET_TIMEOUT=1 NCCL_BRAND_NEWER=1 NCCL_IB_GID_INDEX=3 NCCL_DEBUG=WARN\n"
-    found = told(text, version="2.32.3", library=library)
+    found = told(text, version="2.32.3", nccl_library=library)
     assert [(each.code, each.variable) for each in found] == [
         ("ENV102", "NCCL_BRAND_NEWER"),
         ("ENV102", "NCCL_IB_GID_INDEX"),

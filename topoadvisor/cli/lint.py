@@ -155,7 +155,7 @@ class _Asked:
             self.rules,
             version=self.version,
             version_from=self.version_from,
-            library=self.nccl_library,
+            nccl_library=self.nccl_library,
             snapshot=self.snapshot,
             topology=self.topology,
             overridden=self.overridden,
@@ -194,7 +194,7 @@ def _repair(asked: _Asked, sources: list[Source], version: str | None, *, write:
     from topoadvisor.lint import files as reading
     from topoadvisor.lint import run
 
-    repaired = [run.repair(source, version=version, library=asked.nccl_library) for source in sources]
+    repaired = [run.repair(source, version=version, nccl_library=asked.nccl_library) for source in sources]
     shown = ""
     for before, after in zip(sources, repaired, strict=True):
         if after.text != before.text:

@@ -96,7 +96,7 @@ class Report(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """Version of NCCL that was judged for; None = not known, and the newest is taken."""
     nccl_from: str
     """Where the version is from, in words."""
-    library: str | None = None
+    nccl_library: str | None = msgspec.field(name="library", default=None)
     """NCCL library whose own names decided which exist."""
     topology: str | None = None
     """The machine that was judged for; None = none was given."""

@@ -32,7 +32,7 @@ class Judge:
 
     version: str | None = None
     """NCCL's; None = the newest known."""
-    library: frozenset[str] | None = None
+    nccl_library: frozenset[str] | None = None
     """Names in the string table of a library of that version; None = there is none to ask."""
     machine: bool = False
     """A machine is given, which has NVIDIA's GPUs."""

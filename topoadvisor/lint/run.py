@@ -66,7 +66,7 @@ def lint(
     *,
     version: str | None = None,
     version_from: str = "--nccl-version",
-    library: Library | None = None,
+    nccl_library: Library | None = None,
     snapshot: Snapshot | None = None,
     topology: str | None = None,
     overridden: bool = False,
@@ -79,7 +79,7 @@ def lint(
     machine = MachineJudge(snapshot, version, rules)
     if version is None and machine.version is not None:
         version, version_from = machine.version, "the topology"
-    judge = Judge(version, library.names if library is not None else None, machine.known)
+    judge = Judge(version, nccl_library.names if nccl_library is not None else None, machine.known)
     findings: list[Finding] = []
     ignored: list[Ignored] = []
     unknown: list[Undecided] = []
@@ -116,7 +116,7 @@ def lint(
     return Report(
         nccl=version,
         nccl_from=version_from if version is not None else "not known",
-        library=library.path if library is not None else None,
+        nccl_library=nccl_library.path if nccl_library is not None else None,
         topology=topology,
         files=files,
         not_read=not_read,
@@ -126,9 +126,9 @@ def lint(
     )
 
 
-def repair(source: Source, *, version: str | None, library: Library | None) -> Source:
+def repair(source: Source, *, version: str | None, nccl_library: Library | None) -> Source:
     """The source with everything repaired that is certain. What cannot be parsed stays as it is."""
-    judge = Judge(version, library.names if library is not None else None)
+    judge = Judge(version, nccl_library.names if nccl_library is not None else None)
 
     def findings(text: str) -> list[Finding]:
         try:

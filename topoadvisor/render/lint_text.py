@@ -91,7 +91,7 @@ def _judged_for(report: Report) -> str:
     version = f"NCCL {report.nccl} ({report.nccl_from})"
     if report.nccl is None:
         version = f"NCCL {NEWEST}, the newest known, because no version was given (--nccl-version, --nccl-lib)"
-    library = f"; names by {report.library}" if report.library else ""
+    library = f"; names by {report.nccl_library}" if report.nccl_library else ""
     machine = f"; machine: {report.topology}" if report.topology else ""
     return f"Judged for {version}{library}{machine}."
 

@@ -12,19 +12,8 @@ from topoadvisor.lint.spelling import one_letter_apart, wrong_beginning
 from topoadvisor.nccl import settings
 from topoadvisor.nccl.settings import SettingInfo
 
-_PLUGINS: Final = (
-    "NCCL_TUNER_",
-    "NCCL_IBEXT_",
-    "NCCL_OFI_",
-    "NCCL_MSCCL_",
-    "NCCL_GCP_",
-    "NCCL_ANP_",
-    "NCCL_TEST_",
-    "NCCL_HPCX_",
-)
-"""How more names of plugins and tools begin, beside the families that the register knows."""
 _OWN: Final = re.compile(
-    r"NCCL_(.*_)?(HOME|ROOT|DIR|PATH|LIB|LIBS|LIBRARY|LIBRARIES|INCLUDE|VERSION|VER|TAG|BRANCH|COMMIT|URL|REPO|PACKAGE|"
+    r"NCCL_TEST_.*|NCCL_(.*_)?(HOME|ROOT|DIR|PATH|LIB|LIBS|LIBRARY|LIBRARIES|INCLUDE|VERSION|VER|TAG|BRANCH|COMMIT|URL|REPO|PACKAGE|"
     r"PKG|SRC|SOURCE|PREFIX|INSTALL|BUILD|TARBALL|DEB|ARGS?|OPTS?|OPTIONS|FLAGS|PARAMS|ENVS?|VARS|CMD|EXE|BIN|TESTS?|"
     r"BENCH|BENCHMARK|SO|CONFIG|PROFILE|SCRIPT|LAUNCHER|IMAGE|NAME|BACKEND|MAJOR|MINOR|PATCH|STATIC)"
 )
@@ -37,7 +26,7 @@ _SURE_IN_TABLE: Final = 16
 def check(assignment: Assignment, contents: Contents, judge: Judge) -> Iterator[Found]:
     """What is wrong with the name."""
     name = assignment.name
-    in_library = judge.library is not None and name in judge.library
+    in_library = judge.nccl_library is not None and name in judge.nccl_library
     info = settings.find(name)
     if info is not None and info.owner == "NCCL":
         yield from _known(assignment, info, judge, in_library)
@@ -76,7 +65,7 @@ def _known(assignment: Assignment, info: SettingInfo, judge: Judge, in_library: 
         message = f"{which} does not read {name} any more: it was removed in {info.removed}{instead}"
         yield about(assignment, "ENV103", message, repair=repair)
         return
-    elif judge.library is not None and len(name) >= _SURE_IN_TABLE:
+    elif judge.nccl_library is not None and len(name) >= _SURE_IN_TABLE:
         message = f"this NCCL library does not hold the name {name}, although NCCL {version or settings.NEWEST} should"
         yield about(assignment, "ENV102", message)
         return
@@ -123,13 +112,13 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
         return
     near = _nearest(name)
     if near is None or not one_letter_apart(name, near[0]):
-        if settings.family(name) is not None or name.startswith(_PLUGINS) or _OWN.fullmatch(name):
+        if settings.family(name) is not None or _OWN.fullmatch(name):
             return
         if assignment.way == "plain":
             # A variable of the script itself, which it may well call so.
             return
-    which = "the NCCL library judged for" if judge.library is not None else "no release of NCCL"
-    holds = "holds no such name" if judge.library is not None else "reads it"
+    which = "the NCCL library judged for" if judge.nccl_library is not None else "no release of NCCL"
+    holds = "holds no such name" if judge.nccl_library is not None else "reads it"
     hint = f"; the nearest real name is {_listed(near)}" if near else ""
     yield about(assignment, "ENV102", f"{name} is unknown: {which} {holds}{hint}")
 
