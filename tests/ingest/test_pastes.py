@@ -90,6 +90,52 @@ PASTES = {
         "GPU0 -> GPU1: 22.5 GB/s\n   D\\D     0      1\n     0 760.12  22.50\n     1  22.48 761.00\n",
         ["GPU0 X PIX 0-15", "GPU1 PIX X 0-15"],
     ),
+    "affinities in front of the labels": (
+        "| CPU Affinity | NUMA Affinity |        | GPU0 | GPU1 | mlx5_0 |\n"
+        "|--------------|---------------|--------|------|------|--------|\n"
+        "| 8-15,24-31   | 1             | GPU0   | X    | NV4  | SYS    |\n"
+        "| 0-7,16-23    | 0             | GPU1   | NV4  | X    | PHB    |\n"
+        "|              |               | mlx5_0 | SYS  | PHB  | X      |\n",
+        ["GPU0 X NV4 SYS 8-15,24-31 1", "GPU1 NV4 X PHB 0-7,16-23 0", "mlx5_0 SYS PHB X"],
+    ),
+    "one literal for each line": (
+        'text = (\n    "\\tGPU0\\tGPU1\\tNIC0\\tCPU Affinity\\tNUMA Affinity\\tGPU NUMA ID\\n"\n'
+        '    "GPU0\\t X \\tNV18\\tPIX\\t0-59\\t0\\t\\tN/A\\n"\n    "GPU1\\tNV18\\t X \\tSYS\\t0-59\\t0\\t\\tN/A\\n"\n'
+        '    "NIC0\\tPIX\\tSYS\\t X \\t\\t\\t\\t\\n"\n)\n',
+        ["GPU0 X NV18 PIX 0-59 0", "GPU1 NV18 X SYS 0-59 0", "NIC0 PIX SYS X"],
+    ),
+    "a raw string that ends in the last row": (
+        "topo: `\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV18\t0-95\tN/A\nGPU1\tNV18\t X \t0-95\tN/A`,\n",
+        ["GPU0 X NV18 0-95 N/A", "GPU1 NV18 X 0-95 N/A"],
+    ),
+    "a terminal that swallowed the spaces of one of its columns": (
+        "        GPU0    GPU1    NIC0NIC1    CPU Affinity    NUMA Affinity   GPU NUMA ID\n"
+        "GPU0     X      NV18    PIXSYS      0-55,112-167  0N/A\n"
+        "GPU1    NV18     X      NODESYS     0-55,112-167  0N/A\n"
+        "NIC0    PIX     NODE     X NODE\nNIC1    SYS     SYS     NODE X\n",
+        [
+            "GPU0 X NV18 PIX SYS 0-55,112-167 0",
+            "GPU1 NV18 X NODE SYS 0-55,112-167 0",
+            "NIC0 PIX NODE X NODE",
+            "NIC1 SYS SYS NODE X",
+        ],
+    ),
+    "cells and affinities without a space": (
+        "        GPU0    GPU1    NIC0CPU Affinity    NUMA Affinity\n"
+        "GPU0     X      PXB     SYS0-35,72-107      0\nGPU1    PXB      X      NODE0-35,72-107     0\n"
+        "NIC0    SYS     NODE     X\n",
+        ["GPU0 X PXB SYS 0-35,72-107 0", "GPU1 PXB X NODE 0-35,72-107 0", "NIC0 SYS NODE X"],
+    ),
+    "another session in the middle of it": (
+        "\tGPU0\tNIC0\tNIC1\tCPU Affinity\nGPU0\t X \tSYS\tPHB\t0-47\nNIC0\tSYS\t X \tNODE\n"
+        + "Processing requests: 100%\n" * 30
+        + "NIC1\tPHB\tNODE\t X\n\nLegend:\n",
+        ["GPU0 X SYS PHB 0-47", "NIC0 SYS X NODE", "NIC1 PHB NODE X"],
+    ),
+    "columns whose names were lost": (
+        "        GPU0    GPU1\nGPU0     X      NV4     PIX   SYS   0-15\nGPU1    NV4      X      SYS   PIX   0-15\n",
+        ["GPU0 X NV4 0-15", "GPU1 NV4 X 0-15"],
+    ),
     "another language around it": (
         "我们机器的拓扑：\n    GPU0 GPU1 mlx5_0 CPU Affinity\nGPU0 X NODE PIX 0-9\nGPU1 NODE X NODE 0-9\n"
         "mlx5_0 PIX NODE X\n说明：GPU0 和 mlx5_0 在同一个 PIX\n",
@@ -121,3 +167,16 @@ def test_nodes_under_headings_of_their_own() -> None:
     line = "---------------\n"
     text = f"{line}node[01-02] (2)\n{line}{table}{line}node03\n{line}{table.replace('NV4', 'SYS')}"
     assert [rows(matrix)[0] for matrix in read(text)] == ["GPU0 X NV4 0-15", "GPU0 X SYS 0-15"]
+
+
+def test_three_cells_without_a_space_are_not_taken_apart() -> None:
+    """Of `168-2231N/A` the end is clear; whether the node is 1 or 31 is not."""
+    (matrix,) = read(
+        "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+        "GPU0\t X \tNV18\t0-55,112-167  0N/A\nGPU1\tNV18\t X \t56-111,168-2231N/A\n"
+    )
+    assert matrix.cpu_affinity == {"GPU0": "0-55,112-167", "GPU1": None}
+    assert matrix.numa_affinity == {"GPU0": "0", "GPU1": None}
+    assert matrix.gpu_numa_id == {"GPU0": "N/A", "GPU1": "N/A"}
+    (cell,) = matrix.damaged
+    assert (cell.row, cell.column, cell.text, cell.line) == ("GPU1", "CPU Affinity", "56-111,168-2231", 3)

@@ -287,7 +287,7 @@ AFFINITIES = {
     "backwards": (("0-11,24-35|0", "0-11,35-24|0", "12-23,36-47|1"), {"GPU1": "0-11,35-24"}),
     "list and node in one": (("0-11,24-35|0", "12-23,36-471", "12-23,36-47|1"), {"GPU1": "12-23,36-471"}),
     "list and node in one, nobody else's": (("0-11,24-35|0", "12-23,36-471", "0-11,24-35|0"), {"GPU1": "12-23,36-471"}),
-    "list and N/A in one": (("0-31N/A", "0-31N/A", "0-31N/A"), dict.fromkeys(("GPU0", "GPU1", "GPU2"), "0-31N/A")),
+    "list and N/A in one": (("0-31N/A", "0-31N/A", "0-31N/A"), {}),
     "the end of a list lost": (("0-11|0", "0-1|0", "12-23|1"), {"GPU0": "0-11", "GPU1": "0-1"}),
     "the end of a list lost, others tell": (("0-11|0", "0-1|0", "0-11|0"), {"GPU1": "0-1"}),
     "some CPUs of another node": (("0-11|0", "8-19|1", "8-19|1"), {"GPU0": "0-11"}),

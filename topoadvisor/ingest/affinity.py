@@ -26,8 +26,9 @@ _WORDS = re.compile(r"\S+")
 _DAMAGED = re.compile(r"(?=[^A-Za-z]*[0-9?OolIN])[0-9A-Za-z?.,:;/~\-]{1,40}")
 """What a list of CPUs or nodes, or `N/A`, may have become; a word of a remark hardly begins like that."""
 _RUN_TOGETHER = re.compile(r"(?=.*N/A)(?:N/A|[0-9][0-9,\-]*)+")
-"""Cells without a space between them, of which one says that it is not known."""
-_QUOTED_END = re.compile(r"[\"'”’],?\]?$")
+"""Cells without a space between them, of which one says that it is not known: where that begins and ends is clear."""
+_PIECES = re.compile(r"N/A|[0-9][0-9,\-]*")
+_QUOTED_END = re.compile(r"[\"'”’`],?\]?$")
 HEADINGS: Final[dict[Affinity, str]] = {
     "cpu": "CPU Affinity",
     "numa": "NUMA Affinity",
@@ -70,10 +71,10 @@ def read(
     found = {row.row.label: _read_row(row, values[row.row.label], writer) for row in rows}
     bad = refused(found, kinds)
     for row in rows:
-        first = values[row.row.label][:1]
-        if len(values[row.row.label]) < len(kinds) and first and first[0][1] == _tail(row)[1] and not row.row.grid:
-            # No space in front of it: there may be none inside either.
-            bad |= {(row.row.label, kind) for kind, text in found[row.row.label].items() if text == first[0][0]}
+        if len(values[row.row.label]) < len(kinds) and not row.row.grid:
+            # Where cells are missing and no space stands in front or behind, there may be none inside either.
+            doubtful = _touching(values[row.row.label], _tail(row)[1])
+            bad |= {(row.row.label, kind) for kind, text in found[row.row.label].items() if text in doubtful}
     if rows and (kind := _cut_at(rows[-1], found, kinds, end)) is not None:
         bad.add((rows[-1].row.label, kind))
     cells = {
@@ -87,6 +88,18 @@ def read(
         if text is not None and (row.row.label, kind) in bad
     ]
     return cells, damaged
+
+
+def _touching(values: Sequence[tuple[str, int]], end: int) -> set[str]:
+    """The lists that begin where the cell in front of them ends, or end where the next one begins."""
+    starts = [place for _, place in values]
+    ends = [end, *(place + len(text) for text, place in values)]
+    touching = {
+        text
+        for number, (text, place) in enumerate(values)
+        if place == ends[number] or place + len(text) in starts[number + 1 : number + 2]
+    }
+    return touching - {NOT_KNOWN}
 
 
 def _cut_at(
@@ -156,8 +169,10 @@ def _values(row: FittedRow, *, damaged: bool = False) -> list[tuple[str, int]]:
         text = _bare(match[0])
         if values and values[-1][0].endswith(",") and is_printed(values[-1][0] + text.rstrip(",")):
             values[-1] = (values[-1][0] + text, values[-1][1])
-        elif is_affinity(text) or _RUN_TOGETHER.fullmatch(text) or (damaged and _DAMAGED.fullmatch(text)):
+        elif is_affinity(text) or (damaged and _DAMAGED.fullmatch(text) and not _RUN_TOGETHER.fullmatch(text)):
             values.append((text, match.start()))
+        elif _RUN_TOGETHER.fullmatch(text):
+            values += [(piece[0], match.start() + piece.start()) for piece in _PIECES.finditer(text)]
         elif text.strip(",;\\"):
             break
     return values
@@ -186,6 +201,8 @@ def _bare(text: str) -> str:
 def _places(row: FittedRow, values: list[tuple[str, int]], writer: _Writer) -> Sequence[int]:
     """Which columns the values stand in when there are fewer values than columns."""
     kinds, headings = writer.kinds, writer.headings
+    if _touching(values, -1):
+        return _as_usual(values, kinds)
     ways = list(combinations(range(len(kinds)), len(values)))
     fields = _fields(row)
     if writer.tabs and fields is not None:
@@ -208,8 +225,12 @@ def _places(row: FittedRow, values: list[tuple[str, int]], writer: _Writer) -> S
     best = min(ways, key=distance)
     if distance(best) <= _TAB // 2:
         return best
-    # No layout explains the places. `N/A` at the end is the GPU's own node far more often than anything else.
-    count = len(values) - 1 if values and values[-1][0] == "N/A" else len(values)
+    return _as_usual(values, kinds)
+
+
+def _as_usual(values: list[tuple[str, int]], kinds: tuple[Affinity, ...]) -> Sequence[int]:
+    """No layout explains the places: `N/A` at the end is the GPU's own node far more often than anything else."""
+    count = len(values) - 1 if values and values[-1][0] == NOT_KNOWN else len(values)
     return [*range(count), *([len(kinds) - 1] if count < len(values) else [])]
 
 

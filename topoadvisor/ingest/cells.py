@@ -173,7 +173,8 @@ def _columns(table: Table) -> tuple[str | None, ...]:
     # One shifted row does not speak against a header; rows that it does not name do, and so do most rows.
     believed = _on_diagonal(whole, named)
     if all(row.label in named for row in whole) and 2 * believed > len(whole):
-        return named
+        nameless = min(_relations_end(row.tokens) for row in whole) - len(named)
+        return (*named, *[None] * nameless) if believed == len(whole) else named
     from_rows = _columns_of_rows(whole)
     return from_rows if _on_diagonal(whole, from_rows) > believed else named
 

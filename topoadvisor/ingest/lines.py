@@ -35,6 +35,7 @@ _NOISE = re.compile(
     re.X | re.I,
 )
 _INSTEAD = {"space": " ", "tab": "\t", "dash": "-", "bar": "|"}
+_DEVICE = re.compile(r"(?:GPU|NIC|NVMe)[0-9]|mlx[0-9]_")
 _HEADER_START = re.compile(r"(?<!\w)GPU0\s(?!\s*X\s)")
 _NEXT_LITERAL = re.compile(r"(?<=['\"]), ?(?=['\"])")
 """Between two lines of a list of strings."""
@@ -99,9 +100,10 @@ def _is_folded(raw: str) -> bool:
 
 def _parts(raw: str) -> list[tuple[int, str]]:
     """The lines that one line of the file holds, each with its offset."""
-    if "GPU0" not in raw:
+    written = raw.count("\\n")
+    if "GPU0" not in raw and not (written and _DEVICE.search(raw)):
         return [(0, raw)]
-    if 0 < raw.count("\\n") <= MAX_LITERAL:
+    if 0 < written <= MAX_LITERAL:
         starts = [0, *(match.end() for match in re.finditer(r"\\n", raw))]
         ends = [start - 2 for start in starts[1:]]
     elif len(starts := [0, *(match.end() for match in islice(_NEXT_LITERAL.finditer(raw), MAX_LITERAL))]) > 2:

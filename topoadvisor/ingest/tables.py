@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, Literal
 
@@ -36,7 +36,7 @@ UNKNOWN = "?"
 
 _WORD = r"X|NV[0-9]{1,3}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U"
 _RELATION = re.compile(_WORD)
-_GLUED = re.compile(rf"(?:{_WORD})+")
+_GLUED_CELLS = re.compile(rf"((?:{_WORD})+)([0-9]+[,\-][0-9,\-]*(?:N/A)*|N/A)?")
 _DEVICE = r"(?:GPU|NIC|NVMe)[0-9]{1,4}"
 _LABEL = re.compile(rf"(?:^|[^A-Za-z0-9_.])({_DEVICE}|mlx[0-9]+_\w+):?$")
 _FIRST = re.compile(r"(?<![A-Za-z0-9_])(?:GPU|NVMe)[0-9]{1,4}")
@@ -55,6 +55,7 @@ _HEADER = re.compile(
       | (?P<word>[^\s|]+?(?=$|[\s|]|{_DEVICE}|mlx[0-9]|CPU\s*Aff|NUMA\s*Aff|GPU\s*NUMA))""",
     re.X,
 )
+_KINDS: Final[dict[str, Affinity]] = {"cpu": "cpu", "numa": "numa", "gpunuma": "gpu-numa"}
 _PREFIX_TOKENS = 12
 """A row's label is looked for among this many words: log and quotation marks in front of it are few."""
 _MAX_AGAIN = 16
@@ -86,6 +87,8 @@ class Header:
     """Where it ends; it may be wrapped."""
     text: str
     """All of it on one line."""
+    leading: tuple[int, ...] = ()
+    """Of the last affinity columns, which stand in front of the labels: how many fields in front of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,8 @@ class _Finder:
         self._file = file
         self._header: Header | None = None
         self._growing: Table | None = None
+        self._left: Table | None = None
+        """One that ended without its legend, and may go on behind something else."""
         self._labels: set[str] = set()
         self._last_row = 0
         self._context: deque[str] = deque(maxlen=3)
@@ -177,12 +182,16 @@ class _Finder:
 
     def feed(self, line: Line) -> None:
         if self._growing and line.position - self._last_row > _ROW_DISTANCE:
-            self._growing = None
+            self._growing, self._left = None, self._growing
         if self._header and line.position - self._header.last_position > _HEADER_DISTANCE:
             self._header = None
         text = line.text
         if not text or text.isspace():
             return
+        if self._growing is None and self._header is None and self._left and _PROBE.search(text):
+            row = _row(line, self._left.header.columns if self._left.header else (), growing=False)
+            if row is not None and row.label not in self._labels and _goes_on(self._left, row):
+                self._growing = self._left
         idle = self._growing is None and self._header is None
         if not (idle and "GPU" not in text and "NVMe" not in text) and self._consume(line):
             return
@@ -202,7 +211,7 @@ class _Finder:
         if self._take_wrapped(line):
             return True
         if "Legend" in line.text:
-            self._growing = self._header = None
+            self._growing = self._left = self._header = None
         return False
 
     def _count(self, line: Line) -> None:
@@ -217,7 +226,8 @@ class _Finder:
 
     def _row(self, line: Line) -> Row | None:
         header = self._header or (self._growing.header if self._growing else None)
-        return _row(line, header.columns if header else (), growing=self._growing is not None)
+        row = _row(line, header.columns if header else (), growing=self._growing is not None)
+        return _with_leading(row, header) if row is not None and header is not None and header.leading else row
 
     def _take(self, row: Row) -> None:
         _refuse_if_wide(sum(is_relation(token.text) for token in row.tokens), row.line, self._file)
@@ -272,6 +282,12 @@ class _Finder:
         self._growing.rows[-1] = Row(row.label, row.label_start, cells, grid=False)
         self._last_row = line.position
         return True
+
+
+def _goes_on(table: Table, row: Row) -> bool:
+    """The row is that of a column which has none yet, with its X there."""
+    columns = table.header.columns if table.header else ()
+    return row.label in columns and len(row.tokens) >= len(columns) and row.tokens[columns.index(row.label)].text == "X"
 
 
 def _is_cell(text: str) -> bool:
@@ -353,8 +369,9 @@ def _tokens(line: Line, start: int = 0) -> tuple[Token, ...]:
         text = match[0].strip("\"'`*,;|│┃“”‘’")
         offset = match.start() + (match[0].find(text) if text else 0)
         text = "X" if text == "x" else text
-        if _GLUED.fullmatch(text) and not is_relation(text):
-            tokens += [Token(part[0], offset + part.start(), line) for part in _RELATION.finditer(text)]
+        glued = None if is_relation(text) else _GLUED_CELLS.fullmatch(text)
+        if glued:
+            tokens += _unglued(glued[1], glued[2] or "", Token(text, offset, line))
         elif text:
             tokens.append(Token(text, offset, line))
     return tuple(tokens)
@@ -383,7 +400,9 @@ def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row |
         rest = tokens[index + 1 :]
         glued = None if grid else _GLUED_LABEL.search(token.text)
         if glued:
-            return Row(glued[1], token.start + glued.start(1), (*_unglued(glued, token), *rest), grid)
+            behind = Token("", token.start + glued.start(2), line)
+            cells = (*_unglued(glued[2], glued[3] or "", behind), *rest)
+            return Row(glued[1], token.start + glued.start(1), cells, grid)
         if not rest:
             return None
         match = _LABEL.search(token.text)
@@ -396,18 +415,23 @@ def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row |
     return None
 
 
-def _unglued(glued: re.Match[str], token: Token) -> list[Token]:
-    """The cells of a row without any space; where a count ends and a list of CPUs begins nobody can say."""
-    relations, tail = glued[2], glued[3] or ""
-    cells = [
-        Token(part[0], token.start + glued.start(2) + part.start(), token.line)
-        for part in _RELATION.finditer(relations)
-    ]
+def _with_leading(row: Row, header: Header) -> Row:
+    """A drawn row with the affinities in front of its label where they stand in other tables: behind the cells."""
+    before = [token for token in _fields(row.line) if token.start < row.label_start]
+    leading = [before[-distance] for distance in header.leading if distance <= len(before)]
+    width = len(header.columns)
+    missing = [Token("", len(row.line.text), row.line)] * (width - len(row.tokens))
+    return replace(row, tokens=(*row.tokens[:width], *missing, *leading)) if row.grid else row
+
+
+def _unglued(relations: str, tail: str, token: Token) -> list[Token]:
+    """Cells without a space between them; where a count ends and a list of CPUs begins nobody can say."""
+    cells = [Token(part[0], token.start + part.start(), token.line) for part in _RELATION.finditer(relations)]
     if tail and cells[-1].text.startswith("NV"):
         last = cells.pop()
         cells.append(Token(last.text + tail, last.start, token.line))
     elif tail:
-        cells.append(Token(tail, token.start + glued.start(3), token.line))
+        cells.append(Token(tail, token.start + len(relations), token.line))
     return cells
 
 
@@ -442,8 +466,8 @@ def _header(line: Line) -> Header | None:
         glued = not line.text[match.start() - 1 : match.start()].isspace()
         if kind == "device":
             columns.append(text)
-        elif kind in ("cpu", "numa", "gpunuma"):
-            name: Affinity = "gpu-numa" if kind == "gpunuma" else "cpu" if kind == "cpu" else "numa"
+        elif kind in _KINDS:
+            name = _KINDS[kind]
             if name not in (known for known, _ in affinities):
                 affinities.append((name, line.display(match.start())))
             continue
@@ -463,7 +487,20 @@ def _header(line: Line) -> Header | None:
     alone = first is not None and not line.text[first.end() :].strip()
     if first is None or not (len(columns) > 1 or affinities or alone):
         return None
-    return Header(tuple(columns), tuple(starts), tuple(affinities), line, line.position, line.text)
+    header = Header(tuple(columns), tuple(starts), tuple(affinities), line, line.position, line.text)
+    return header if affinities or not _is_grid(line) else _with_headings_in_front(header, first.start())
+
+
+def _with_headings_in_front(header: Header, first: int) -> Header:
+    """The header of a drawn table with the headings of affinities that stand in front of the column of labels."""
+    fields = [token for token in _fields(header.line) if token.start < first]
+    found = [
+        (token, match) for token in fields if (match := _HEADER.fullmatch(token.text)) and match.lastgroup in _KINDS
+    ]
+    affinities = tuple((_KINDS[match.lastgroup or ""], header.line.display(token.start)) for token, match in found)
+    # The last field is that of the labels, which has no heading.
+    leading = tuple(len(fields) - 1 - fields.index(token) for token, _ in found)
+    return replace(header, affinities=affinities, leading=leading) if all(leading) else header
 
 
 def _continues(before: Header, header: Header) -> bool:
