@@ -502,9 +502,31 @@ def test_names_are_not_given_to_one_of_several_machines() -> None:
     assert "2 matrices" in found.sources[0].reason
 
 
+def test_a_second_table_that_shows_a_part_of_the_first_is_of_the_same_machine() -> None:
+    part = tabs("|GPU0|GPU1", "GPU0| X |NV2", "GPU1|NV2| X ")
+    for text in (f"{part}\nin full:\n{TWO}", f"{TWO}\nin short:\n{part}"):
+        found = snapshot(NAMES + text)
+        assert [gpu.name for gpu in found.gpus] == ["NVIDIA A100-SXM4-80GB"] * 2
+        assert found.source("nvidia-smi topo -m").reason is None
+    other = part.replace("NV2", "SYS")
+    assert "2 matrices" in snapshot(f"{TWO}\nelsewhere:\n{other}").sources[0].reason
+
+
 def test_damage_makes_the_source_partial() -> None:
     source = snapshot(TWO.replace("GPU1\tNV2", "GPU1\tN?2")).sources[0]
     assert (source.status, source.reason) == ("partial", "1 damaged cell, the first in line 3, column 6, row GPU1")
+
+
+@pytest.mark.parametrize("line", ["GPU1 X", "Replace GPU1 X with a new one", "GPU0: X runs here", "| GPU0 | X |"])
+def test_a_sentence_with_an_x_is_no_matrix(line: str) -> None:
+    with pytest.raises(InputError, match="no GPU topology matrix"):
+        parse(f"It is slow.\n{line}\nThanks\n")
+    assert one(f"{line}\n\n\n{TWO}").gpus == ["GPU0", "GPU1"]
+
+
+def test_one_gpu_with_its_heading_or_its_cpus_is_a_matrix() -> None:
+    assert one("\tGPU0\nGPU0\t X \n").gpus == ["GPU0"]
+    assert one("GPU0\t X \t0-15\t0\n").cpu_affinity == {"GPU0": "0-15"}
 
 
 FOREIGN = "       GPU0  GPU1  GPU2  GPU3  Node Affinity\n" + "".join(

@@ -100,3 +100,40 @@ def test_far_ends_that_a_cut_listing_lost_leave_the_matrix_believed() -> None:
     topology = graph.build(read)
     assert topology.pair("gpu:0", "gpu:1").nvlinks == 18
     assert not topology.disagreements
+
+
+def listed(name: str, *up: int, of: int) -> str:
+    """`nvidia-smi nvlink -s` of one GPU for each number of links that are up."""
+    return "".join(
+        f"GPU {index}: {name} (UUID: GPU-0000000{index})\n"
+        + "".join(f"\t Link {link}: {'25 GB/s' if link < count else '<inactive>'}\n" for link in range(of))
+        for index, count in enumerate(up)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "up", "believed"),
+    [
+        ("NVIDIA GeForce RTX 3090", 4, (3, 3), 3),
+        ("NVIDIA GeForce RTX 3090", 4, (4, 4), 4),
+        ("NVIDIA A100-SXM4-80GB", 12, (11, 12), 11),
+    ],
+)
+def test_links_that_are_down_count_for_more_than_the_printed_number(
+    name: str, most: int, up: tuple[int, int], believed: int
+) -> None:
+    matrix = f"\tGPU0\tGPU1\nGPU0\t X \tNV{most}\nGPU1\tNV{most}\t X \n"
+    topology = graph.build(detect.from_bytes((matrix + listed(name, *up, of=most)).encode(), file="paste"))
+    assert topology.pair("gpu:0", "gpu:1").nvlinks == believed
+    told = [(each.subject, each.values, each.believed) for each in topology.disagreements]
+    values = (("nvidia-smi nvlink", str(believed)), ("nvidia-smi topo -m", str(most)))
+    assert told == ([] if believed == most else [("gpu:0-gpu:1", values, str(believed))])
+
+
+def test_links_that_are_down_somewhere_in_a_mesh() -> None:
+    """Two links to each of three peers, and five are up: one pair has lost one, and nothing says which."""
+    cells = {(a, b): "NV2" for a in range(4) for b in range(4) if a < b}
+    text = pasted(cells, 4).raw[0].text + listed("Tesla V100-SXM2-16GB", 5, 6, 6, 5, of=6)
+    topology = graph.build(detect.from_bytes(text.encode(), file="paste"))
+    assert {pair.nvlinks for pair in topology.pairs.values()} == {2}
+    assert [(each.subject, each.believed) for each in topology.disagreements] == [("gpu:0", "5"), ("gpu:3", "5")]

@@ -92,7 +92,7 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
         alone = len(found.columns) == 1 and "-p2p" in table.context.rpartition("\n")[2]
         if alone or nvidia_smi_text.is_p2p(found):
             p2p.append(nvidia_smi_text.p2p_table(table, found))
-        elif not any(row.row.label.startswith("GPU") for row in found.rows):
+        elif not any(row.row.label.startswith("GPU") for row in found.rows) or _is_prose(table, found):
             continue
         elif not _is_link_matrix(found):
             foreign = foreign or table
@@ -137,6 +137,15 @@ def _is_link_matrix(found: cells.FittedTable) -> bool:
         damaged = any(cell.text for row in found.rows for cell in row.damaged)
         return not damaged and (unknown or len(found.columns) == 1)
     return often <= max(2, links // 4)
+
+
+def _is_prose(table: tables.Table, found: cells.FittedTable) -> bool:
+    """A GPU's name with an X behind it, no heading above it and no list of CPUs behind it, is a part of a sentence."""
+    headings = table.header.columns if table.header is not None else ()
+    if len(found.columns) > 1 or headings == found.columns:
+        return False
+    words = [token.text for row in found.rows for token in row.row.tokens]
+    return not any(tables.is_affinity(word) and not word.isdecimal() for word in words)
 
 
 def _is_more_columns(found: cells.FittedTable, matrix: Matrix) -> bool:
@@ -275,12 +284,15 @@ def parts(reading: Reading, file: str) -> list[Part]:
 
 
 def _same_machine(first: Matrix, other: Matrix) -> bool:
-    """The tables differ as `topo -m` and `topo -mp` do: where one prints NVLinks the other prints PCIe classes.
+    """One table shows a part of the other, or they differ as `topo -m` and `topo -mp` do: where one prints NVLinks the
+    other prints PCIe classes.
 
     The same matrix again may be that of another node of the same make.
     """
-    around = ("gpus", "nics", "cpu_affinity", "numa_affinity", "gpu_numa_id")
-    if any(getattr(first, name) != getattr(other, name) for name in around):
+    affinities = [
+        (getattr(first, name), getattr(other, name)) for name in ("cpu_affinity", "numa_affinity", "gpu_numa_id")
+    ]
+    if first.gpus != other.gpus or any(mine and theirs and mine != theirs for mine, theirs in affinities):
         return False
     changes = {
         (before.startswith("NV"), after.startswith("NV"))
@@ -288,7 +300,10 @@ def _same_machine(first: Matrix, other: Matrix) -> bool:
         for column, after in cells.items()
         if (before := first.cells.get(row, {}).get(column, after)) != after
     }
-    return changes in ({(True, False)}, {(False, True)})
+    whole = first.nics == other.nics and all(bool(mine) == bool(theirs) for mine, theirs in affinities)
+    if whole:
+        return changes in ({(True, False)}, {(False, True)})
+    return not changes and ({*first.nics} <= {*other.nics} or {*other.nics} <= {*first.nics})
 
 
 def _matrix_part(reading: Reading, file: str) -> Part:

@@ -126,6 +126,7 @@ def _wire(given: Inputs) -> tuple[nvlink.Wiring, dict[tuple[str, str], int | Non
     if unread := {pair: count for pair, count in printed.items() if counted.get(pair) is None}:
         wiring.direct.update(unread)
         nvlink.infer_switch(wiring, list(given.gpus), given.models)
+        counted |= nvlink.hold_to_links(wiring, unread, given.gpus, origin=given.link_origin)
     return wiring, counted
 
 

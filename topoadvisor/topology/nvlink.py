@@ -149,6 +149,41 @@ def infer_switch(wiring: Wiring, gpus: Sequence[str], models: Mapping[str, GpuMo
         wiring.notes.append(f"{shown}, which boards reach only through an NVSwitch: one is inferred.")
 
 
+def hold_to_links(
+    wiring: Wiring, printed: Mapping[tuple[str, str], int], gpus: Mapping[str, Gpu], *, origin: str
+) -> dict[tuple[str, str], int]:
+    """Of the `printed` counts those that are more than links are up at one end → what is left of each.
+
+    Adds to the disagreements the GPUs whose pairs have only together more than links are up.
+    """
+    up = {
+        node: sum(link.active is True for link in gpu.nvlinks)
+        for node, gpu in gpus.items()
+        if gpu.nvlinks is not None and all(link.active is not None for link in gpu.nvlinks)
+    }
+    limits = {pair: min((up[node] for node in pair if node in up), default=count) for pair, count in printed.items()}
+    less = {pair: limits[pair] for pair, count in printed.items() if count > limits[pair]}
+    for pair, count in less.items():
+        if wiring.direct.get(pair):
+            wiring.direct[pair] = count
+        for node in set(pair) & wiring.to_switch.keys() & up.keys():
+            held = {switch: min(links, up[node]) for switch, links in wiring.to_switch[node].items()}
+            wiring.to_switch[node] = Counter(held)
+    for node in [node for node in up if node not in wiring.to_switch and not any(node in pair for pair in less)]:
+        total = sum(count for pair, count in printed.items() if node in pair)
+        if total > up[node]:
+            wiring.disagreements.append(
+                Disagreement(
+                    subject=node,
+                    quantity="NVLinks",
+                    values=((origin, f"{up[node]} are up"), ("nvidia-smi topo -m", f"{total} to all its peers")),
+                    believed=str(up[node]),
+                    why="The state of each link was read one by one; to which peer one is missing was not.",
+                )
+            )
+    return less
+
+
 def _switched(model: GpuModel | None) -> bool:
     return model is not None and bool(model.nvswitch)
 
