@@ -484,7 +484,7 @@ def _header(line: Line) -> Header | None:
             continue
         starts.append(line.display(match.start()))
     # One name in a sentence is no header; one name alone on its line, or with an affinity column, is.
-    alone = first is not None and not line.text[first.end() :].strip()
+    alone = first is not None and not any(sign.isalnum() for sign in line.text[first.end() :])
     if first is None or not (len(columns) > 1 or affinities or alone):
         return None
     header = Header(tuple(columns), tuple(starts), tuple(affinities), line, line.position, line.text)
