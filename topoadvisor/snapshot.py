@@ -412,7 +412,7 @@ class TrialSize(Struct, frozen=True, kw_only=True):
     size_bytes: Int
     verdict: Literal["faster", "slower", "no difference", "unknown"]
     baseline_gbps: float | None = None
-    """Bus bandwidth, median over the rounds."""
+    """Bus bandwidth, geometric mean over the rounds."""
     variant_gbps: float | None = None
     difference: float | None = None
     """Mean over the rounds as a share of the baseline: 0.05 = 5 % faster."""

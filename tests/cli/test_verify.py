@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from topoadvisor import collect
+from topoadvisor import cli, collect
 from topoadvisor.cli.prove import prove
 from topoadvisor.cli.verify import verify
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
@@ -104,6 +105,39 @@ def test_saved_numbers_can_be_read_back_and_replaced(machine: Callable[..., None
     second = decode(path.read_bytes())
     assert [m.gbps for m in second.measurements[:3]] == [26.0, 26.0, 52.0]
     assert len(second.measurements) == len(first.measurements)
+
+
+@pytest.mark.parametrize("words", [["verify"], ["prove", "NCCL_ALGO=ring", "--size", "1M", "--rounds", "4"]])
+def test_what_was_measured_is_saved_though_nobody_reads_the_report(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
+) -> None:
+    def leave(text: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
+    monkeypatch.setattr(f"topoadvisor.cli.{words[0]}.emit_text", leave)
+    path = tmp_path / "node.json"
+    more = ["--save", str(path), *(["--nccl", "x"] if words[0] == "prove" else [])]
+    assert isinstance((run if words[0] == "verify" else prove_app)(*words[1:], *more).exception, BrokenPipeError)
+    saved = decode(path.read_bytes())
+    assert saved.measurements or saved.trials
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_being_told_to_end_is_like_ctrl_c(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+
+    def end() -> Snapshot:
+        signal.raise_signal(number)
+        raise AssertionError
+
+    monkeypatch.setattr(collect, "capture_live", end)
+    try:
+        assert cli.main(["verify"]) == 130
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_file_that_is_no_snapshot_of_this_machine_is_left_alone(machine: Callable[..., None], tmp_path: Path) -> None:

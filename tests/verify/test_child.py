@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from topoadvisor.verify import child
 from topoadvisor.verify.child import converse_with, environment
 from topoadvisor.verify.messages import Job, Line
 
@@ -68,6 +69,18 @@ def test_each_answer_starts_the_deadline_anew() -> None:
 def test_nonsense_does_not_start_the_deadline_anew() -> None:
     script = "import time\nwhile True:\n    print('still here', flush=True)\n    time.sleep(0.05)"
     assert talk(script, deadline_s=1.5)[0] == "timeout"
+
+
+def test_a_child_that_answers_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_MOST_ANSWERS", 100)
+    how, detail, heard = talk(f"while True:\n    {ANSWER}", deadline_s=5)
+    assert (how, detail) == ("crashed", "it did not stop after 100 answers")
+    assert len(heard) == 101
+
+
+def test_the_first_nonsense_is_quoted() -> None:
+    detail = talk("print('one'); print('two'); import sys; sys.exit(3)")[1]
+    assert detail == "exit code 3, after saying 'one'"
 
 
 def test_a_crash_is_named_by_its_signal() -> None:

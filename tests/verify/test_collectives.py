@@ -52,9 +52,11 @@ def check(
     predicted: str | None = "P2P",
     channels: int | None = 24,
     deadline: float = 10,
+    rates: dict[str, float] | None = None,
+    log: str | None = None,
 ) -> CollectiveReport:
     script = (
-        RANK.replace("LOG", repr("\n".join(nccl_logs.modern(2, channels=24, inside=via)) + "\n"))
+        RANK.replace("LOG", repr(log or "\n".join(nccl_logs.modern(2, channels=24, inside=via)) + "\n"))
         .replace("BEFORE", before)
         .replace("WRONG", wrong)
     )
@@ -67,7 +69,7 @@ def check(
         run,
         cases=group.cases(COLLECTIVES, [1 << 20, 1 << 30], 2),
         library="libnccl.so.2",
-        expect=lambda version: Expected({(0, 1): predicted}, channels, [[1, 0]]),
+        expect=lambda version, largest: Expected({(0, 1): predicted}, channels, [[1, 0]], rates or {}),
         notes=[],
         date="2026-11-30T12:00:00+00:00",
     )
@@ -131,6 +133,42 @@ def test_a_hang_or_a_crash_keeps_what_was_measured(before: str, words: str) -> N
     text = collectives_report.to_text(report)
     assert "Broken off: " in text
     assert words in text
+
+
+def test_what_nccl_reckons_with_and_far_below_it_is_told() -> None:
+    report = check(rates={"all_reduce": 2000.0, "alltoall": 100.0})
+    assert report.verdict == "warn"
+    text = collectives_report.to_text(report)
+    assert "all_reduce reaches 272.7 GB/s at 1 GiB, where NCCL's own model reckons with 2000" in text
+    assert "alltoall reaches" not in text
+
+
+def test_another_number_of_channels_than_predicted_is_told() -> None:
+    report = check(channels=12)
+    assert report.verdict == "warn"
+    assert "Channels: 24; predicted were 12." in collectives_report.to_text(report)
+
+
+def test_without_a_log_nothing_is_called_as_predicted() -> None:
+    report = check(log="nothing of NCCL\n")
+    assert (report.verdict, report.exit_code) == ("unknown", 0)
+    assert "NCCL's log could not be read: transports, channels and rings are not known." in report.notes
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        "say(timed={'case': 99, 'seconds': [1.0] * 5, 'wrong': 0}); continue",
+        "say(timed={'case': number, 'seconds': [0.0] * 5, 'wrong': 0}); continue",
+        "say(timed={'case': number, 'seconds': [1.0], 'wrong': 0}); continue",
+        "say(timed={'case': number, 'seconds': [1e300] * 5, 'wrong': 0}); continue",
+        "say(timed={'case': number, 'seconds': [1.0] * 5, 'wrong': 1 - 2 * job['rank']}); continue",
+    ],
+)
+def test_answers_that_cannot_be_are_a_failure(instead: str) -> None:
+    report = check(before=instead)
+    assert (report.run.results, report.exit_code) == ([], 1)
+    assert report.run.failure
 
 
 def test_ctrl_c_leaves_what_was_measured() -> None:
@@ -216,7 +254,10 @@ def test_the_library_is_the_one_asked_for_else_the_first_found() -> None:
 
 def test_what_predict_says_is_what_is_expected() -> None:
     machine = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
-    found = collectives.expected(machine, [0, 1], "2.28.9")
-    assert found == Expected({(0, 1): "P2P"}, 24, [[0, 1]] * 12)
-    assert collectives.expected(machine, [0, 7], "2.28.9") == Expected()
-    assert collectives.expected(Snapshot(), [0, 1], "2.28.9") == Expected()
+    found = collectives.expected(machine, [0, 1], "2.28.9", 1 << 30)
+    assert found.transports == {(0, 1): "P2P"}
+    assert (found.channels, found.orders) == (24, [[0, 1]] * 12)
+    assert found.rates.keys() == set(COLLECTIVES)
+    assert 200 < found.rates["all_reduce"] < 400
+    assert collectives.expected(machine, [0, 7], "2.28.9", 1 << 30) == Expected()
+    assert collectives.expected(Snapshot(), [0, 1], "2.28.9", 1 << 30) == Expected()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from topoadvisor.hardware import catalogue
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify.judge import Judgement, PairFacts, judge, subjects
 from topoadvisor.verify.judge_hosts import HostFacts, judge_hosts
+from topoadvisor.verify.judge_patterns import judge_patterns
 
 H200 = catalogue.gpu_model("NVIDIA H200")
 
@@ -50,7 +52,7 @@ def test_a_healthy_pair_passes_without_a_word() -> None:
         (nvlink(), (198.0, 198.0, 390.0), "fail", "9 of 18 links"),
         (nvlink(), (374.0, 374.0, 737.0), "warn", "17 of 18 links"),
         (nvlink(), (395.0, 300.0, 600.0), "fail", "one direction only"),
-        (nvlink(), (395.0, 395.0, 420.0), "fail", "share an uplink"),
+        (nvlink(), (395.0, 395.0, 420.0), "fail", "NVLink carries both at full speed"),
         (nvlink(), (600.0, 600.0, 1200.0), "warn", "faster than NV18 can be"),
         (pcie(), (12.9, 12.9, 25.0), "fail", "half the lanes (x8)"),
         (pcie(), (6.5, 6.5, 12.5), "fail", "a quarter of the lanes (x4)"),
@@ -100,6 +102,107 @@ def test_small_buffers_to_the_host_are_not_held_against_numbers_of_large_ones() 
     )
     large = [msgspec.structs.replace(each, size_bytes=512 << 20) for each in copies]
     assert judge_hosts([host], large)[0].verdict != "unknown"
+
+
+def test_nvlinks_that_are_down_are_told_however_well_the_others_do() -> None:
+    band = catalogue.peer_copy_band("NV9", model=H200, nvlink_generation="4.0")
+    pair = PairFacts(0, 1, "NV9", band, None, down=("GPU0 has 9 of its 18 NVLinks up",))
+    found = one(pair, 197.0, 197.0, 388.0)
+    assert (found.verdict, found.cause) == (
+        "warn",
+        "GPU0 has 9 of its 18 NVLinks up: the pair is as fast as the others allow",
+    )
+
+
+def test_a_gpu_whose_pairs_are_all_slow_is_named() -> None:
+    pairs = [pcie("SYS" if a < 2 <= b else "PIX", a, b) for a, b in itertools.combinations(range(4), 2)]
+    rates = {True: (12.5, 12.5, 24.0), False: (25.8, 25.8, 50.0)}
+    found = judge(pairs, [m for pair in pairs for m in measured(pair, *rates[3 in (pair.a, pair.b)])])
+    bad = [each for each in found if each.verdict != "pass"]
+    assert [(each.pair.a, each.pair.b) for each in bad] == [(0, 3), (1, 3), (2, 3)]
+    assert all(str(each.cause).endswith("so look at GPU3 first") for each in bad)
+
+
+def test_peer_access_off_on_one_pair_speaks_for_its_class() -> None:
+    pairs = [pcie("PXB", 0, 1), pcie("PXB", 2, 3)]
+    off = Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=18.0, peer_access=False)
+    found = judge(pairs, [*(m for pair in pairs for m in measured(pair, 7.0, 7.0, 13.0)), off])
+    assert [each.verdict for each in found] == ["fail", "fail"]
+    assert "through host memory, 18.0: the IOMMU or ACS may redirect" in str(found[0].cause)
+    assert "through host memory, 18.0 on another PXB pair: the IOMMU or ACS may redirect" in str(found[1].cause)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "words"),
+    [
+        (Measurement(kind="peer-latency", subject="gpu:0>gpu:1", latency_us=25.0), "warn", "a small copy takes 25 µs"),
+        (Measurement(kind="peer-read", subject="gpu:0>gpu:1", gbps=20.0), "warn", "reads reach only 20.0 GB/s"),
+        (Measurement(kind="kernel-copy", subject="gpu:1>gpu:0", gbps=90.0), "warn", "copies by a kernel reach only 90"),
+        (Measurement(kind="kernel-copy", subject="gpu:1>gpu:0", gbps=330.0), "pass", None),
+    ],
+)
+def test_a_second_opinion_that_is_far_off_is_told(more: Measurement, verdict: str, words: str | None) -> None:
+    pair = nvlink()
+    found = judge([pair], [*measured(pair, 395.8, 395.9, 779.9), more])[0]
+    assert found.verdict == verdict
+    assert words in str(found.cause) if words else found.cause is None
+
+
+def test_what_was_left_out_or_unsteady_is_no_pass() -> None:
+    pair = nvlink()
+    forward, backward, both = measured(pair, 395.8, 395.9, 779.9)
+    skipped = msgspec.structs.replace(both, outcome="skipped", gbps=None, note="GPU memory is short")
+    found = judge([pair], [forward, backward, skipped])[0]
+    assert (found.verdict, found.cause) == ("unknown", "GPU0 ↔ GPU1 was not measured: GPU memory is short")
+    found = judge([pair], [msgspec.structs.replace(forward, spread=0.6), backward, both])[0]
+    assert (found.verdict, str(found.cause)[:24]) == ("warn", "its batches lie 60% apar")
+    unrecorded = [msgspec.structs.replace(each, peer_access=None) for each in (forward, backward, both)]
+    assert judge([pair], unrecorded)[0].verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("peer-copy", "ACS or the IOMMU"), ("kernel-copy", "ACS or the IOMMU"), ("staged-copy", "it takes no peer path")],
+)
+def test_a_hang_is_put_down_to_the_path_that_hung(kind: str, words: str) -> None:
+    pair = nvlink()
+    hung = Measurement(kind=kind, subject="gpu:0>gpu:1", outcome="timeout", note="no answer for 30 s")
+    found = judge([pair], [*measured(pair, 395.8, 395.9, 779.9)[1:], hung])[0]
+    assert found.verdict == "fail"
+    assert words in str(found.cause)
+
+
+def test_both_ways_to_the_host_are_judged() -> None:
+    host = HostFacts(0, catalogue.host_copy_band(5, 16), "Gen5 x16")
+
+    def with_both(gbps: float) -> str | None:
+        copies = [
+            Measurement(kind="host-copy", subject="host>gpu:0", gbps=55.0),
+            Measurement(kind="host-copy", subject="gpu:0>host", gbps=55.0),
+            Measurement(kind="host-copy-both", subject="host<>gpu:0", gbps=gbps),
+        ]
+        return judge_hosts([host], copies)[0].cause
+
+    assert with_both(86.0) is None
+    assert with_both(50.0) == "both ways at once are only 0.9 × one: host memory or the PCIe path is short"
+
+
+def pattern(kind: str, subject: str, slowest: float, alone: float, n: int, *, over_nvlink: bool = False) -> str | None:
+    pairs = [
+        Measurement(kind="peer-copy", subject=f"gpu:{a}>gpu:{b}", gbps=alone)
+        for a, b in itertools.permutations(range(n), 2)
+    ]
+    measured = Measurement(kind=kind, subject=subject, gbps=n * slowest, slowest_gbps=slowest)
+    return judge_patterns([*pairs, measured], over_nvlink=lambda a, b: over_nvlink)[0].cause
+
+
+def test_contention_is_put_down_to_what_can_be_shared() -> None:
+    ring = ">".join(f"gpu:{gpu}" for gpu in (*range(8), 0))
+    assert "flows share an uplink" in str(pattern("ring-copy", ring, 3.6, 20.0, 8))
+    assert "worse than if all of them shared one uplink" in str(pattern("ring-copy", ring, 1.5, 20.0, 8))
+    assert "nothing is shared over NVLink" in str(pattern("ring-copy", ring, 300.0, 396.0, 8, over_nvlink=True))
+    everyone = ",".join(f"gpu:{gpu}" for gpu in range(8))
+    assert "flows share an uplink" in str(pattern("switch-copy", everyone, 28.8 / 56, 20.0, 8))
 
 
 def test_wrong_data_fails_whatever_the_speed() -> None:

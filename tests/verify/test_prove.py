@@ -189,7 +189,7 @@ def test_a_variant_that_breaks_while_it_is_confirmed_is_told() -> None:
     machine = Machine(more_channels)
     machine.breaks = lambda settings, run: "no answer for 60 s" if settings and run > 20 else None
     proof = run(machine, "NCCL_MIN_CTAS=32")
-    assert (proof.outcomes[0].failure, proof.best, proof.exit_code) == ("no answer for 60 s", None, 1)
+    assert (proof.outcomes[0].failure, proof.best, proof.exit_code) == ("no answer for 60 s (round 3 of 8)", None, 1)
     machine = Machine(more_channels)
     machine.breaks = lambda settings, run: "lost" if run > 19 and not settings else None
     proof = run(machine, "NCCL_MIN_CTAS=32")
@@ -221,7 +221,7 @@ def test_a_variant_that_breaks_is_dropped_and_told() -> None:
     machine = Machine(more_channels)
     machine.breaks = lambda settings, run: "rank 0: ended by SIGFPE" if "NCCL_BUFFSIZE" in settings else None
     proof = prove(machine, [Arm({"NCCL_BUFFSIZE": "8"}), Arm({"NCCL_MIN_CTAS": "32"})], CASES, 8)
-    assert proof.outcomes[0].failure == "rank 0: ended by SIGFPE"
+    assert proof.outcomes[0].failure == "rank 0: ended by SIGFPE (round 1 of 8)"
     assert proof.best is proof.outcomes[1]
     assert sum("NCCL_BUFFSIZE" in settings for settings in machine.asked) == 1
     assert "It breaks: rank 0: ended by SIGFPE" in prove_report.to_text(proof, WHERE)
@@ -232,7 +232,7 @@ def test_the_only_variant_that_breaks_is_not_to_be_set() -> None:
     machine = Machine()
     machine.breaks = lambda settings, run: "rank 0: ended by SIGFPE" if settings else None
     text = prove_report.to_text(run(machine, "NCCL_BUFFSIZE=8"), WHERE)
-    assert "Do not set NCCL_BUFFSIZE=8: NCCL breaks with it." in text
+    assert "Do not set NCCL_BUFFSIZE=8: it breaks, rank 0: ended by SIGFPE (round 1 of 8)." in text
     assert "too few rounds" not in text
 
 
@@ -257,6 +257,7 @@ def test_a_baseline_that_breaks_later_keeps_what_was_measured() -> None:
     proof = run(machine, "NCCL_ALGO=ring")
     assert proof.rounds == 5
     assert "Broken off in round 6" in prove_report.to_text(proof, WHERE)
+    assert proof.exit_code == 1
 
 
 def test_interrupted_rounds_are_kept_when_complete() -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import networkx as nx
@@ -15,9 +16,10 @@ import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import detect
-from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, Trial, encode, save
+from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, Trial, TrialSize, encode, save
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Pair, Topology
+from topoadvisor.verify import run
 from topoadvisor.verify.child import Converse, End, converse_with
 from topoadvisor.verify.documents import Links
 from topoadvisor.verify.messages import Busy, Job, Line, Look, Measured, Step
@@ -440,6 +442,62 @@ def test_a_new_trial_replaces_the_one_of_the_same_settings_over_the_same_gpus() 
     assert [trial.rounds for trial in some.trials] == [8, 9]
     again = with_trials(some, [Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], rounds=10)])
     assert [trial.rounds for trial in again.trials] == [8, 10]
+
+
+def test_answers_that_cannot_be_count_as_none() -> None:
+    lies = [
+        lambda m: msgspec.structs.replace(m, seconds=[]),
+        lambda m: msgspec.structs.replace(m, flow_seconds=[1.0] * 7),
+        lambda m: msgspec.structs.replace(m, size_bytes=0),
+    ]
+    for lie in lies:
+
+        def copy(job: Job, hear: Callable[[Line], None], lie: Callable[[Measured], Measured] = lie) -> End:
+            for step in job.steps:
+                hear(Line(begin=step.name))
+                hear(Line(measured=lie(good(step)) if step.name == "peer-copy gpu:0>gpu:1" else good(step)))
+            return DONE
+
+        report = measure(2, children(copy)[0])
+        assert outcomes(report)["gpu:0>gpu:1"] == "crashed"
+        assert report.exit_code == 1
+
+
+def test_saving_keeps_what_a_later_run_does_not_replace() -> None:
+    large = Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=300.0, size_bytes=1 << 30)
+    small = Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=70.0, size_bytes=1 << 20)
+    pair = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=396.0, size_bytes=1 << 29)
+    skipped = msgspec.structs.replace(pair, gbps=None, outcome="skipped")
+    assert with_measurements(Snapshot(measurements=[large, pair]), [small, skipped]).measurements == [
+        large,
+        pair,
+        small,
+    ]
+    won = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("faster")], rounds=8, keep=True)
+    interrupted = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("unknown")], rounds=1)
+    assert with_trials(Snapshot(trials=[won]), [interrupted]).trials == [won]
+    assert with_trials(Snapshot(trials=[interrupted]), [won]).trials == [won]
+
+
+def size(verdict: Any) -> TrialSize:
+    return TrialSize(collective="all_reduce", size_bytes=1 << 20, verdict=verdict)
+
+
+def test_a_snapshot_of_another_driver_is_told_about(tmp_path: Path) -> None:
+    live, _ = machine()
+    old = msgspec.structs.replace(live, driver=Driver(version="535.1.1"))
+    path = tmp_path / "node.json"
+    assert run.save(path, live, live) == [f"Saved into {path}."]
+    assert "captured with driver 535.1.1, and this is 580.159.04" in run.save(path, old, live)[1]
+
+
+def test_a_place_where_nothing_can_be_written_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*, dir: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setattr(run.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(InputError, match="nothing can be written beside this file: Permission denied"):
+        base_for(tmp_path / "node.json", machine()[0])
 
 
 def test_saving_replaces_only_what_was_measured_again(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -128,6 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     _open_streams()
+    _end_on_signals()
     try:
         if not app.registered_commands:
             _register()
@@ -173,6 +176,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return INTERNAL_ERROR
     return 0
+
+
+def _end_on_signals() -> None:
+    """Being told to end, or losing the terminal, is like Ctrl-C: children are ended and what was measured is kept."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+            signal.signal(number, signal.default_int_handler)
 
 
 def _open_streams() -> None:

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -122,7 +123,7 @@ SaveOption = Annotated[
         "--save",
         metavar="FILE",
         parser=file_to_write,
-        help="Save what was measured into a snapshot: this one when it is of this machine, else a new one.",
+        help="Save what was measured into this snapshot of this machine; a file that is not there yet becomes one.",
         show_default=False,
     ),
 ]
@@ -272,6 +273,12 @@ def emit_text(text: str, output: Path | None = None) -> None:
             file=str(output),
             hint="Name a file in a folder that exists and that you may write to.",
         ) from None
+
+
+def say(sentences: Iterable[str]) -> None:
+    """What goes beside a product: one line each on stderr."""
+    for sentence in sentences:
+        print(readable(sentence), file=sys.stderr)
 
 
 def emit_json(document: Any, output: Path | None = None) -> None:

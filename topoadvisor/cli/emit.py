@@ -21,7 +21,7 @@ from topoadvisor.cli.common import (
     need_numpy,
     printable,
     read_text,
-    readable,
+    say,
     some_path,
 )
 from topoadvisor.plan import Model
@@ -91,16 +91,16 @@ def nccl_conf(
         path = Path(emitter.SYSTEM_FILE)
     if path is None:
         emit_text(block)
-        _say(emitter.removals(selection, file=None))
+        say(emitter.removals(selection, file=None))
         return
     before = target.read(path)
     after = emitter.merge(before or "", block, file=str(path))
     _deliver(path, before, after, diff=diff)
     now = before if diff else after
-    _say(emitter.remarks(selection, now or "", file=str(path), nccl_version=version))
-    _say(emitter.removals(selection, file=str(path)))
-    _say(emitter.overruled(selection, snapshot, file=str(path)))
-    _say(emitter.kept(selection, now or "", snapshot, file=str(path), nccl_version=version))
+    say(emitter.remarks(selection, now or "", file=str(path), nccl_version=version))
+    say(emitter.removals(selection, file=str(path)))
+    say(emitter.overruled(selection, snapshot, file=str(path)))
+    say(emitter.kept(selection, now or "", snapshot, file=str(path), nccl_version=version))
 
 
 @app.command("shell")
@@ -137,7 +137,7 @@ def shell(
     _deliver(path, before, after, diff=diff)
     selection = selecting.select(advice, classes, version)
     now = before if diff else after
-    _say(emitter.kept(selection, now or "", snapshot, file=str(path)))
+    say(emitter.kept(selection, now or "", snapshot, file=str(path)))
 
 
 @app.command("nccl-topo")
@@ -152,7 +152,7 @@ def nccl_topo(
 
     text, remarks = emitter.render(load_snapshot(sources, assume, assume_file))
     emit_text(text, output)
-    _say(remarks)
+    say(remarks)
 
 
 @app.command("nccl-graph")
@@ -191,7 +191,7 @@ def nccl_graph(
         force=force,
     )
     emit_text(text, output)
-    _say(remarks)
+    say(remarks)
 
 
 def _advise(snapshot: Snapshot, rules: list[Path] | None) -> tuple[Snapshot, Advice]:
@@ -226,17 +226,12 @@ def _deliver(path: Path, before: str | None, after: str, *, diff: bool) -> None:
     else:
         sys.stderr.write(printable(change))
     if not change:
-        _say([f"{path} is already so"])
+        say([f"{path} is already so"])
         return
     if diff:
         return
     backup = target.write(path, after, before=before)
     if backup is None:
-        _say([f"{path} was created"])
+        say([f"{path} was created"])
     else:
-        _say([f"{path} was written; what it held before is in {backup}"])
-
-
-def _say(sentences: list[str]) -> None:
-    for sentence in sentences:
-        print(readable(sentence), file=sys.stderr)
+        say([f"{path} was written; what it held before is in {backup}"])

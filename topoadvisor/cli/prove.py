@@ -18,6 +18,7 @@ from topoadvisor.cli.common import (
     emit_text,
     need_numpy,
     page_width,
+    say,
     some_path,
     wrapped,
 )
@@ -93,9 +94,10 @@ def prove(
     when it is faster somewhere and slower nowhere; saved with --save, it is then advised, as tuning. Needs CuPy and
     NCCL.
 
-    Exit code: 0 nothing asked for hurts or breaks, 1 something does, 3 nothing could be measured.
+    Exit code: 0 nothing asked for hurts or breaks, 1 something does or NCCL fails as it is, 3 nothing could be
+    measured, 130 interrupted.
     """
-    from topoadvisor import collect, snapshot
+    from topoadvisor import collect
     from topoadvisor.cli import progress
     from topoadvisor.verify import asked, collectives, prove_report, run
     from topoadvisor.verify import prove as proving
@@ -113,21 +115,22 @@ def prove(
         if candidates:
             tell(0, 0, "looking at what NCCL does by itself")
             arms, reasons = _candidates(live, here, group, Path(folder))
-            notes = [*here.notes, *reasons]
+            notes += reasons
         proof = proving.prove(group, arms, cases, rounds, progress=tell) if arms else None
     where = prove_report.Setting([gpu.index for gpu in here.gpus], library, live.driver.version, now())
     if proof is None:
         _nothing(format, where, notes)
         return
+    if save:
+        # Before anything is printed: who reads that may leave.
+        say(run.save(save, base, live, trials=prove_report.trials(proof, where)))
     if format == "json":
         emit_json(prove_report.document(proof, where, notes))
     else:
-        emit_text(wrapped(prove_report.to_text(proof, where, notes), page_width()))
-    if save:
-        snapshot.save(run.with_trials(base, prove_report.trials(proof, where)), save)
-    code = proof.exit_code
-    if code and not (candidates and code == 1):
-        raise typer.Exit(code)
+        emit_text(wrapped(prove_report.to_text(proof, where, notes, saved=str(save) if save else None), page_width()))
+    # That a candidate hurts is an answer; nobody asked for it.
+    if proof.exit_code and not (candidates and not proof.interrupted and proof.broken is None):
+        raise typer.Exit(proof.exit_code)
 
 
 def _nothing(format: str, where: Any, notes: list[str]) -> None:

@@ -17,6 +17,7 @@ from topoadvisor.cli.common import (
     emit_json,
     emit_text,
     page_width,
+    say,
     wrapped,
 )
 from topoadvisor.cli.quantities import now, size_bytes
@@ -65,7 +66,7 @@ def verify(
     host memory, the planned ring and all pairs of a switch at once. All in child processes: one that hangs is ended at
     its deadline. --collectives asks NCCL instead, one process per GPU. Needs CuPy.
 
-    Exit code: 0 all is well, 1 something failed or could not be measured, 3 nothing could be.
+    Exit code: 0 all is well, 1 something failed or could not be measured, 3 nothing could be, 130 interrupted.
     """
     from topoadvisor import collect
     from topoadvisor.errors import TopoAdvisorError
@@ -103,11 +104,12 @@ def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, 
             rings=_planned_rings(live),
             progress=tell,
         )
+    _save(live, base, found.measurements, save)
     if format == "json":
         emit_json(report.document(found))
     else:
         emit_text(wrapped(report.to_text(found), page_width()))
-    _finish(base, found.measurements, save, found.exit_code)
+    _end(found.exit_code)
 
 
 def _collectives(
@@ -132,24 +134,30 @@ def _collectives(
             ranks,
             cases=group.cases(rank_messages.COLLECTIVES, sizes, len(here.gpus), batches=repeats),
             library=library,
-            expect=lambda version: collectives.expected(live, [gpu.index for gpu in here.gpus], version),
+            expect=lambda version, largest: collectives.expected(
+                live, [gpu.index for gpu in here.gpus], version, largest
+            ),
             measured=base.measurements,
             notes=here.notes,
             date=now(),
         )
+    _save(live, base, found.measurements, save)
     if format == "json":
         emit_json(collectives_report.document(found))
     else:
         emit_text(wrapped(collectives_report.to_text(found), page_width()))
-    _finish(base, found.measurements, save, found.exit_code)
+    _end(found.exit_code)
 
 
-def _finish(base: Snapshot, measurements: list[Measurement], save: Path | None, exit_code: int) -> None:
-    from topoadvisor import snapshot
+def _save(live: Snapshot, base: Snapshot, measurements: list[Measurement], save: Path | None) -> None:
+    """Before anything is printed: who reads that may leave."""
     from topoadvisor.verify import run
 
     if save and measurements:
-        snapshot.save(run.with_measurements(base, measurements), save)
+        say(run.save(save, base, live, measurements=measurements))
+
+
+def _end(exit_code: int) -> None:
     if exit_code:
         raise typer.Exit(exit_code)
 

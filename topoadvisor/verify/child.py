@@ -21,6 +21,8 @@ from topoadvisor.verify.messages import Job, Line
 _KEPT_BYTES = 4096
 """Of standard error, the end."""
 _LONGEST_LINE = 1 << 20
+_MOST_ANSWERS = 50_000
+"""Two for each step of a machine with 72 GPUs are fewer."""
 _AFTER_KILL_SECONDS = 2.0
 _AFTER_LOSS_SECONDS = 3.0
 """What the others may take to notice that one is gone, and to say why."""
@@ -109,6 +111,7 @@ class _Child:
         )
         self.pending, self.complaint, self.nonsense = b"", b"", b""
         self.open = 2
+        self.answers = 0
         self.end: End | None = None
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -176,9 +179,13 @@ def _listen(
                         try:
                             answer = decoder.decode(text)
                         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                            child.nonsense = text[:80] or child.nonsense
+                            child.nonsense = child.nonsense or text[:80]
                             continue
                         hear(key.data, answer)
+                        child.answers += 1
+                        if child.answers > _MOST_ANSWERS:
+                            child.end = End("crashed", f"it did not stop after {_MOST_ANSWERS} answers")
+                            return
                         if all(each.end is None or each.end.how == "finished" for each in children):
                             until = time.monotonic() + deadline_s
 

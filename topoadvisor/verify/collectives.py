@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +17,14 @@ from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks
 from topoadvisor.verify.group import Group, Interrupted, Progress, Result, Run, group_of
 from topoadvisor.verify.judge import Verdict
-from topoadvisor.verify.rank_messages import Case
+from topoadvisor.verify.rank_messages import COLLECTIVES, Case
 from topoadvisor.verify.ready import Ready, ready
 
 DEFAULT_SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
+
+
+_FAR = 0.3
+"""Of what NCCL's model reckons with; the model is within a factor of two of what runs reach."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Expected:
     channels: int | None = None
     orders: list[list[int]] = field(default_factory=list)
     """Rings, GPU indexes in order."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """Collective → bus bandwidth at the largest size, GB/s, as NCCL's own model reckons."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +81,31 @@ class CollectiveReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Unknown: what was measured before Ctrl-C is no reason to complain."""
+        """Unknown: Ctrl-C came before the end, or NCCL's log could not be read."""
         if self.wrong or self.run.failure or any(finding.severity == "error" for finding in self.findings):
             return "fail"
         if self.run.interrupted:
             return "unknown"
-        surprised = any(each.as_predicted is False for each in self.transports)
-        return "warn" if surprised or any(each.severity == "warning" for each in self.findings) else "pass"
+        surprises = (
+            any(each.as_predicted is False for each in self.transports),
+            same_rings(self) is False,
+            self.channels is not None and self.expected.channels not in (None, self.channels),
+        )
+        if any(surprises) or self.slow or any(each.severity == "warning" for each in self.findings):
+            return "warn"
+        return "pass" if self.channels else "unknown"
+
+    @property
+    def slow(self) -> list[tuple[Result, float]]:
+        """Collectives far below what NCCL's own model reckons with at the largest size, and that rate."""
+        largest = max((result.case.size_bytes for result in self.run.results), default=0)
+        return [
+            (result, rate)
+            for result in self.run.results
+            if result.case.size_bytes == largest
+            and (rate := self.expected.rates.get(result.case.collective))
+            and result.busbw < _FAR * rate
+        ]
 
     @property
     def exit_code(self) -> int:
@@ -135,15 +160,16 @@ def check(
     *,
     cases: Sequence[Case],
     library: str,
-    expect: Callable[[str], Expected],
+    expect: Callable[[str, int], Expected],
     measured: Sequence[Measurement] = (),
     notes: Sequence[str],
     date: str,
 ) -> CollectiveReport:
     """Run the cases once, with NCCL's log.
 
-    `expect` is asked with the version of NCCL that ran; `measured` are peer copies of the same machine,
-    to hold what NCCL believes and chose against. Raises KeyboardInterrupt when Ctrl-C came before the first result.
+    `expect` is asked with the version of NCCL that ran and the largest size in bytes; `measured` are peer copies of the
+    same machine, to hold what NCCL believes and chose against. Raises KeyboardInterrupt when Ctrl-C came before the
+    first result.
     """
     try:
         run = group(cases, {}, True)
@@ -160,7 +186,10 @@ def check(
         rank.rank: by_address.get(rank.address or "", indexes[rank.rank] if rank.rank < len(indexes) else rank.rank)
         for rank in (communicator.ranks if communicator else ())
     }
-    wanted = expect(run.began.nccl) if run.began else Expected()
+    largest = max(case.size_bytes for case in cases)
+    wanted = expect(run.began.nccl, largest) if run.began else Expected()
+    if run.results and communicator is None:
+        notes = [*notes, "NCCL's log could not be read: transports, channels and rings are not known."]
     return CollectiveReport(
         gpus=indexes,
         expected=wanted,
@@ -223,8 +252,8 @@ def _measurement(result: Result, run: Run, gpus: Sequence[int], driver: str | No
     )
 
 
-def expected(snapshot: Snapshot, gpus: Sequence[int], version: str) -> Expected:
-    """What `topoadvisor predict` says of a job over these GPU indexes with this NCCL; nothing where it cannot tell."""
+def expected(snapshot: Snapshot, gpus: Sequence[int], version: str, size_bytes: int) -> Expected:
+    """What `topoadvisor predict` and `cost` say of a job over these GPU indexes; nothing where they cannot tell."""
     from topoadvisor.ingest import assume
     from topoadvisor.predict.predict import predict
 
@@ -243,7 +272,16 @@ def expected(snapshot: Snapshot, gpus: Sequence[int], version: str) -> Expected:
         {(min(pair), max(pair)): transport for pair, transport in transports.items()},
         group.channels if group else None,
         [[_number(label) for label in order] for order in orders],
+        dict(_rates(supplied, gpus, size_bytes)),
     )
+
+
+def _rates(snapshot: Snapshot, gpus: Sequence[int], size_bytes: int) -> Iterator[tuple[str, float]]:
+    from topoadvisor.estimates import cost
+
+    for collective in COLLECTIVES:
+        with contextlib.suppress(TopoAdvisorError):
+            yield collective, cost(snapshot, collective, [size_bytes], gpus).rows[0].busbw_gbps
 
 
 def _number(label: str) -> int:

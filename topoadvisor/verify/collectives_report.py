@@ -25,6 +25,11 @@ def to_text(report: CollectiveReport) -> str:
     lines += _values(report)
     if run.failure:
         lines.append(f"Broken off: {run.failure}")
+    lines += [
+        f"{result.case.collective} reaches {result.busbw:.1f} GB/s at {size_text(result.case.size_bytes)}, where "
+        f"NCCL's own model reckons with {rate:.0f}: measure the links with `topoadvisor verify`."
+        for result, rate in report.slow
+    ]
     lines += _used(report)
     for finding in report.findings:
         lines.append(f"{finding.severity}: {finding.message} [{finding.id}]")

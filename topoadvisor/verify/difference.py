@@ -36,7 +36,7 @@ class Difference:
 
     verdict: Verdict
     baseline: float | None
-    """Median over the rounds."""
+    """Geometric mean over the rounds: the ratio of the two is the difference."""
     variant: float | None
     mean: float | None = None
     low: float | None = None
@@ -59,9 +59,9 @@ class Difference:
 def compare(rounds: Sequence[tuple[float, float]], *, comparisons: int = 1) -> Difference:
     """Compare (baseline, variant) of each round; `comparisons` is how many of these are looked at together."""
     usable = [(a, b) for a, b in rounds if a > 0 and b > 0]
-    medians = [statistics.median(column) for column in zip(*usable, strict=True)] or [None, None]
+    means = tuple(statistics.geometric_mean(column) for column in zip(*usable, strict=True)) or (None, None)
     if len(usable) < FEWEST_ROUNDS:
-        return Difference("unknown", medians[0], medians[1], rounds=len(usable))
+        return Difference("unknown", means[0], means[1], rounds=len(usable))
     logs = [math.log(b / a) for a, b in usable]
     mean = statistics.fmean(logs)
     error = statistics.stdev(logs) / math.sqrt(len(logs))
@@ -70,7 +70,7 @@ def compare(rounds: Sequence[tuple[float, float]], *, comparisons: int = 1) -> D
     verdict: Verdict = "no difference"
     if abs(middle) >= LEAST and (low > 0 or high < 0):
         verdict = "faster" if middle > 0 else "slower"
-    return Difference(verdict, medians[0], medians[1], round(middle, 5), round(low, 5), round(high, 5), len(usable))
+    return Difference(verdict, means[0], means[1], round(middle, 5), round(low, 5), round(high, 5), len(usable))
 
 
 def confirm(claim: Difference, rounds: Sequence[tuple[float, float]], *, claims: int = 1) -> Difference:

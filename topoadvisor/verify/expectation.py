@@ -34,6 +34,7 @@ def pair_facts(snapshot: Snapshot, topology: Topology, a: Gpu, b: Gpu) -> PairFa
         band,
         catalogue.staged_copy_range(gen, width),
         (*_slot(a), *_slot(b)),
+        (*_down(a), *_down(b)) if nvlink_count(link_class or "") else (),
         _acs(snapshot, pair.pcie_path),
     )
 
@@ -68,6 +69,18 @@ def _slot(gpu: Gpu) -> tuple[str, ...]:
             f"GPU{gpu.index} sits in a slot of generation {gpu.pcie.max_gen}, and could do Gen{gpu.pcie.device_max_gen}"
         )
     return tuple(said)
+
+
+def _down(gpu: Gpu) -> tuple[str, ...]:
+    """In words when NVLinks of an SXM board are down; a card has as many up as bridges are plugged."""
+    model = catalogue.gpu_model(gpu.name, gpu.pci_device)
+    if model is None or model.form != "sxm" or not model.max_nvlinks or gpu.nvlinks is None:
+        return ()
+    up = sum(bool(link.active) for link in gpu.nvlinks)
+    unread = any(link.active is None for link in gpu.nvlinks)
+    return (
+        () if unread or up >= model.max_nvlinks else (f"GPU{gpu.index} has {up} of its {model.max_nvlinks} NVLinks up",)
+    )
 
 
 def _acs(snapshot: Snapshot, path: tuple[str, ...]) -> bool | None:

@@ -18,7 +18,7 @@ from topoadvisor.ingest import nccl_log
 from topoadvisor.ingest.nccl_log_summary import Summary
 from topoadvisor.verify import child
 from topoadvisor.verify.child import End, Start
-from topoadvisor.verify.rank_messages import Began, Case, Collective, RankJob, RankLine
+from topoadvisor.verify.rank_messages import Began, Case, Collective, RankJob, RankLine, Timed
 
 Progress = Callable[[int, int, str], None]
 """(cases done, cases in all, what was run)."""
@@ -88,15 +88,16 @@ def busbw_factor(collective: Collective, ranks: int) -> float:
 
 def cases(collectives: Sequence[Collective], sizes: Sequence[int], ranks: int, *, batches: int = 5) -> list[Case]:
     """Every collective at every size; sizes are rounded down to whole elements for each rank."""
+    whole = dict.fromkeys(max(size // (4 * ranks), 1) * 4 * ranks for size in sizes)
     return [
         Case(
             collective=collective,
-            size_bytes=max(size // (4 * ranks), 1) * 4 * ranks,
-            operations=min(max(_TARGET_BYTES // max(size, 1), 4), 50),
+            size_bytes=size,
+            operations=min(max(_TARGET_BYTES // size, 4), 50),
             batches=batches,
         )
         for collective in collectives
-        for size in sizes
+        for size in whole
     ]
 
 
@@ -130,6 +131,8 @@ def group_of(
             heard: list[list[RankLine]] = [[] for _ in jobs]
 
             def hear(rank: int, line: RankLine) -> None:
+                if line.timed and not _can_be(line.timed, cases):
+                    line = RankLine(failed=f"rank {rank} answered what was not asked")
                 heard[rank].append(line)
                 if rank == 0 and line.timed:
                     progress(line.timed.case + 1, len(cases), cases[line.timed.case].collective)
@@ -147,6 +150,10 @@ def group_of(
             return _gathered(cases, heard, ends, _read_log(Path(folder)) if log else None)
 
     return run
+
+
+def _can_be(timed: Timed, cases: Sequence[Case]) -> bool:
+    return 0 <= timed.case < len(cases) and len(timed.seconds) == cases[timed.case].batches
 
 
 def _environment(environ: Mapping[str, str], settings: Settings, logs: Path | None) -> dict[str, str]:

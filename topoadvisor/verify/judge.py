@@ -32,6 +32,10 @@ IMPOSSIBLE = 1.05
 """Faster than the link's rate by more than this: not the link we think it is."""
 _PEER_GAIN = 1.05
 """Peer access on / off below this: the peer path is no better than the way through host memory."""
+_OPINION_SHARE = 0.5
+"""Reads and copies by kernels differ from writes by copy engines by a third at most where nothing is wrong."""
+_UNSTEADY = 0.25
+"""Batches of one measurement lie within a few percent of each other on a quiet machine."""
 _STAGED_LATENCY_US = 8.0
 """Small copies take 1 to 4 µs from peer to peer and 10 to 28 µs through host memory."""
 
@@ -49,6 +53,8 @@ class PairFacts:
     """What copies through host memory reach on such machines, lowest and highest GB/s; None = no public number."""
     slots: tuple[str, ...] = ()
     """PCIe links of the two that run with fewer lanes or a lower generation than the GPU has, in words."""
+    down: tuple[str, ...] = ()
+    """NVLinks of the two that are down, in words."""
     acs: bool | None = None
     """A bridge between the two redirects peer traffic to the root port; None = not read."""
 
@@ -91,10 +97,14 @@ _OTHERS = (
 )
 
 
+_THROUGH_HOST = (selection.TO_HOST, selection.HOST_BOTH, selection.STAGED, selection.STAGED_BOTH)
+
+
 def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> list[Judgement]:
     """One judgement per pair, in the order given. Every measurement of a pair is looked at; the worst decides."""
     found = index(measurements)
     medians = _medians(pairs, found)
+    staged = _staged_by_class(pairs, found)
     judged = []
     for pair in pairs:
         there, back, both = subjects(pair.a, pair.b)
@@ -109,9 +119,34 @@ def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> li
             "unknown",
             None,
         )
-        verdict, cause = _judge(judgement, medians)
+        verdict, cause = _judge(judgement, medians, staged.get(pair.link_class))
         judged.append(replace(judgement, verdict=verdict, cause=cause))
-    return judged
+    return _one_gpu_behind_all(judged)
+
+
+def _staged_by_class(pairs: Sequence[PairFacts], found: Found) -> dict[str | None, float]:
+    """GB/s with peer access off, per link class: quick measures it for one pair of each."""
+    rates: dict[str | None, float] = {}
+    for pair in pairs:
+        for subject in subjects(pair.a, pair.b)[:2]:
+            measured = found.get((selection.STAGED, subject))
+            if measured and measured.outcome == "ok" and measured.gbps:
+                rates.setdefault(pair.link_class, measured.gbps)
+    return rates
+
+
+def _one_gpu_behind_all(judged: list[Judgement]) -> list[Judgement]:
+    """Where every pair of one GPU is bad and no other pair is, the GPU is named."""
+    bad = [each for each in judged if each.verdict in ("warn", "fail")]
+    good = [each for each in judged if each.verdict == "pass"]
+    if len(bad) < CLASS_LEAST - 1 or not good or len(bad) + len(good) < len(judged):
+        return judged
+    common = set.intersection(*({each.pair.a, each.pair.b} for each in bad))
+    sick = next((gpu for gpu in common if all(gpu not in (each.pair.a, each.pair.b) for each in good)), None)
+    if sick is None:
+        return judged
+    told = f"; all pairs of GPU{sick} are like this and no others, so look at GPU{sick} first"
+    return [replace(each, cause=f"{each.cause}{told}") if each in bad else each for each in judged]
 
 
 def _medians(pairs: Sequence[PairFacts], found: Found) -> dict[tuple[str, bool], float]:
@@ -125,7 +160,9 @@ def _medians(pairs: Sequence[PairFacts], found: Found) -> dict[tuple[str, bool],
     return {key: statistics.median(found) for key, found in values.items() if len(found) >= CLASS_LEAST}
 
 
-def _judge(judgement: Judgement, medians: Mapping[tuple[str, bool], float]) -> tuple[Verdict, str | None]:
+def _judge(
+    judgement: Judgement, medians: Mapping[tuple[str, bool], float], staged: float | None
+) -> tuple[Verdict, str | None]:
     pair, both = judgement.pair, judgement.both
     measured = [each for each in (judgement.forward, judgement.backward, both) if each]
     broken = broken_by([*measured, *judgement.others])
@@ -137,10 +174,12 @@ def _judge(judgement: Judgement, medians: Mapping[tuple[str, bool], float]) -> t
         return "unknown", f"not measured: {reasons[0]}" if reasons else "not measured"
     slower = min(one_way)
     duplex = both.gbps / slower if both and both.outcome == "ok" and both.gbps else None
-    peer_access = all(m.peer_access for m in measured if m.outcome == "ok")
-    if not peer_access:
+    peer_access = {m.peer_access for m in measured if m.outcome == "ok"}
+    if False in peer_access:
         return _judge_staged(pair, slower)
-    verdict, cause = _judge_peer(judgement, slower, max(one_way), both.gbps if both else None, duplex)
+    if None in peer_access:
+        return "unknown", "whether CUDA allowed peer access was not recorded"
+    verdict, cause = _judge_peer(judgement, slower, max(one_way), both.gbps if both else None, duplex, staged)
     small = too_small(measured)
     if verdict != "pass" and pair.band is not None and small:
         return "unknown", small
@@ -149,7 +188,33 @@ def _judge(judgement: Judgement, medians: Mapping[tuple[str, bool], float]) -> t
         return "warn", f"{1 - slower / median:.0%} below the other {pair.link_class} pairs of this machine"
     if verdict in ("pass", "unknown") and pair.slots and not nvlink_count(pair.link_class or ""):
         return "warn", f"{'; '.join(pair.slots)}: the pair is as fast as that allows"
-    return verdict, cause
+    if verdict in ("pass", "unknown") and pair.down:
+        return "warn", f"{'; '.join(pair.down)}: the pair is as fast as the others allow"
+    return _second_look(judgement, slower) if verdict == "pass" else (verdict, cause)
+
+
+def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None]:
+    """What is odd about a pair whose bandwidth is as it should be."""
+    measured = [each for each in (judgement.forward, judgement.backward, judgement.both) if each]
+    missing = next((each for each in measured if each.outcome == "skipped"), None)
+    if missing is not None:
+        return "unknown", f"{arrow(missing.subject)} was not measured: {missing.note}"
+    latency = max((m.latency_us for m in judgement.other(selection.LATENCY) if m.latency_us), default=0.0)
+    if latency >= _STAGED_LATENCY_US:
+        return "warn", f"a small copy takes {latency:.0f} µs, as long as one through host memory"
+    for what, kind in (("reads reach", selection.READ), ("copies by a kernel reach", selection.KERNEL)):
+        rates = [m.gbps for m in judgement.other(kind) if m.outcome == "ok" and m.gbps]
+        if rates and min(rates) < _OPINION_SHARE * gbps:
+            return "warn", f"{what} only {min(rates):.1f} GB/s where writes by the copy engines reach {gbps:.1f}"
+    return unsteady(measured)
+
+
+def unsteady(measured: Sequence[Measurement]) -> tuple[Verdict, str | None]:
+    """A pass, or a warning where the batches of a measurement lie far apart."""
+    widest = max((m.spread for m in measured if m.outcome == "ok" and m.spread), default=0.0)
+    if widest < _UNSTEADY:
+        return "pass", None
+    return "warn", f"its batches lie {widest:.0%} apart: something else uses the link, or clocks change"
 
 
 def broken_by(measured: Sequence[Measurement]) -> str | None:
@@ -158,10 +223,12 @@ def broken_by(measured: Sequence[Measurement]) -> str | None:
         return f"the data that arrived is wrong ({wrong[0].note}): never trust this path, whatever its speed"
     hung = [m for m in measured if m.outcome == "timeout"]
     if hung:
-        return (
-            f"the copy {arrow(hung[0].subject)} never ended ({hung[0].note}): ACS or the IOMMU may send peer traffic "
-            "astray, or the fabric manager is not ready"
-        )
+        told = f"the copy {arrow(hung[0].subject)} never ended ({hung[0].note})"
+        if hung[0].kind in _THROUGH_HOST:
+            return (
+                f"{told}: it takes no peer path, so look for Xid errors in the kernel log, and at the GPU's PCIe link"
+            )
+        return f"{told}: ACS or the IOMMU may send peer traffic astray, or the fabric manager is not ready"
     dead = [m for m in measured if m.outcome in ("crashed", "error")]
     if dead:
         return f"the copy {arrow(dead[0].subject)} failed ({dead[0].note})"
@@ -199,10 +266,15 @@ def _judge_staged(pair: PairFacts, gbps: float) -> tuple[Verdict, str]:
 
 
 def _judge_peer(
-    judgement: Judgement, slower: float, faster: float, both: float | None, duplex: float | None
+    judgement: Judgement,
+    slower: float,
+    faster: float,
+    both: float | None,
+    duplex: float | None,
+    class_staged: float | None,
 ) -> tuple[Verdict, str | None]:
     pair, band = judgement.pair, judgement.pair.band
-    no_gain = _no_gain(judgement, slower)
+    no_gain = _no_gain(judgement, slower, class_staged)
     if no_gain:
         # Over NVLink a measured staged path of the same speed is the proof that NVLink is not used.
         broken = nvlink_count(pair.link_class or "") or (band and against(slower, band.expected_uni, band) == "fail")
@@ -227,14 +299,16 @@ def _judge_peer(
     return "pass", None
 
 
-def _no_gain(judgement: Judgement, slower: float) -> str | None:
-    """Peer access on and off compared, where both were measured and the peer path is no faster."""
-    staged = next((m.gbps for m in judgement.other(selection.STAGED) if m.outcome == "ok" and m.gbps), None)
+def _no_gain(judgement: Judgement, slower: float, class_staged: float | None) -> str | None:
+    """Peer access on and off compared, where the peer path is no faster; off may be of another pair of the class."""
+    own = next((m.gbps for m in judgement.other(selection.STAGED) if m.outcome == "ok" and m.gbps), None)
+    staged = own or class_staged
     band = judgement.pair.band
     as_usual = band is not None and against(slower, band.expected_uni, band) == "pass" and slower >= 0.9 * (staged or 0)
     if staged is None or slower >= _PEER_GAIN * staged or as_usual:
         return None
-    told = f"with peer access {slower:.1f} GB/s, without it, through host memory, {staged:.1f}"
+    alike = "" if own else f" on another {judgement.pair.link_class} pair"
+    told = f"with peer access {slower:.1f} GB/s, without it, through host memory, {staged:.1f}{alike}"
     links = nvlink_count(judgement.pair.link_class or "")
     if links:
         return f"{told}: the copies do not run over NVLink"
@@ -244,6 +318,8 @@ def _no_gain(judgement: Judgement, slower: float) -> str | None:
 
 
 def _shared(pair: PairFacts) -> str:
+    if nvlink_count(pair.link_class or ""):
+        return "NVLink carries both at full speed, so check its errors and replays, and what else uses the two GPUs"
     if pair.acs:
         return "ACS on the bridges between them sends both through the root port"
     if pair.acs is False:
@@ -254,7 +330,7 @@ def _shared(pair: PairFacts) -> str:
 def _redirected(pair: PairFacts) -> str:
     if pair.acs:
         return "ACS on the bridges between them redirects peer traffic"
-    return "the IOMMU redirects peer traffic" if pair.acs is False else "the IOMMU or ACS may redirect peer traffic"
+    return f"the IOMMU {'' if pair.acs is False else 'or ACS '}may redirect peer traffic"
 
 
 def against(gbps: float, expected: float, band: Band) -> Verdict:

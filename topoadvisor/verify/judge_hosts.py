@@ -9,8 +9,20 @@ from dataclasses import dataclass, replace
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
-from topoadvisor.verify.judge import CLASS_LEAST, IMPOSSIBLE, Verdict, against, broken_by, by_lanes, index, too_small
+from topoadvisor.verify.judge import (
+    CLASS_LEAST,
+    IMPOSSIBLE,
+    Verdict,
+    against,
+    broken_by,
+    by_lanes,
+    index,
+    too_small,
+    unsteady,
+)
 
+_BOTH_LEAST = 1.1
+"""Both ways at once / one way: 1.5 to 2 on healthy hosts; 1 where one resource carries both."""
 _ALIKE_SHARE = 0.9
 """GPUs with the same link scatter by a few percent against the host."""
 
@@ -69,7 +81,9 @@ def _judge_host(
         return "warn", f"faster than {host.link} can be: the link is not what was read"
     verdict = against(slower, host.band.expected_uni, host.band)
     if verdict == "pass":
-        return ("warn", f"{'; '.join(host.slots)}: as fast as that allows") if host.slots else ("pass", None)
+        return (
+            ("warn", f"{'; '.join(host.slots)}: as fast as that allows") if host.slots else _both_ways(slower, measured)
+        )
     if small := too_small(measured):
         return "unknown", small
     share = slower / host.band.expected_uni
@@ -77,6 +91,19 @@ def _judge_host(
     if host.slots:
         return verdict, f"{what}: {'; '.join(host.slots)}"
     return verdict, f"{what}: {by_lanes(share) or 'host memory on another NUMA node, or a busy or slow host'}"
+
+
+def _both_ways(slower: float, measured: Sequence[Measurement]) -> tuple[Verdict, str | None]:
+    """What is odd about a way to the host that is as fast as it should be one way."""
+    both = next((m for m in measured if m.kind == selection.HOST_BOTH), None)
+    if both is not None and both.outcome == "skipped":
+        return "unknown", f"both ways at once were not measured: {both.note}"
+    if both is not None and both.gbps and both.gbps < _BOTH_LEAST * slower:
+        return (
+            "warn",
+            f"both ways at once are only {both.gbps / slower:.1f} × one: host memory or the PCIe path is short",
+        )
+    return unsteady(measured)
 
 
 def _against_the_others(judged: list[HostJudgement]) -> list[HostJudgement]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 HOST: Final = "host"
 """One end of a flow: pinned host memory near the GPU at the other end."""
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e5)]
+"""Of a copy or an operation."""
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 
 Outcome = Literal["ok", "wrong-data", "error", "skipped"]
 
@@ -60,7 +64,7 @@ class Busy(Struct, frozen=True, kw_only=True):
     processes: int
     utilization: int
     """Percent of the last sample period with a kernel running."""
-    used_bytes: int = 0
+    used_bytes: Bytes = 0
     """GPU memory that others hold."""
 
 
@@ -84,11 +88,11 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     name: str
     outcome: Outcome
-    seconds: list[float] = []
+    seconds: list[Seconds] = []
     """One value per batch: from the start of all flows to the end of the last, divided by the copies of one flow."""
-    flow_seconds: list[float] = []
+    flow_seconds: list[Seconds] = []
     """One value per flow: the same to its own end, median over the batches."""
-    size_bytes: int = 0
+    size_bytes: Bytes = 0
     """Of one copy; smaller than asked for when memory is short."""
     peer_access: bool | None = None
     """None: no flow between two GPUs."""

@@ -11,6 +11,7 @@ from topoadvisor.errors import NothingDetermined
 from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
 from topoadvisor.verify.rank_messages import Case, Collective
+from topoadvisor.verify.tables import size_text
 
 DEFAULT_ROUNDS: Final = 8
 DEFAULT_SIZES: Final = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
@@ -124,6 +125,8 @@ class Proof:
     channels: int | None
     ways: str | None
     interrupted: bool
+    broken: str | None
+    """Why NCCL failed as it is, before all rounds were complete."""
     notes: list[str]
 
     @property
@@ -144,10 +147,10 @@ class Proof:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing breaks or hurts, 1 a variant does, 130 interrupted."""
+        """0 nothing breaks or hurts, 1 a variant does or NCCL fails as it is, 130 interrupted."""
         if self.interrupted:
             return 130
-        return int(any(each.failure or each.slower for each in self.outcomes))
+        return int(self.broken is not None or any(each.failure or each.slower for each in self.outcomes))
 
 
 def arms_of(settings: Settings) -> list[Arm]:
@@ -197,7 +200,9 @@ def prove(
     notes = ["Interrupted: the rounds that were complete are shown."] if interrupted else []
     if broken := batches[-1].broken:
         notes.append(f"Broken off in round {sum(complete) + 1}, because NCCL failed as it is: {broken}")
-    return Proof(outcomes, complete[0], sum(complete[1:]), base, channels_of(base), _ways(base), interrupted, notes)
+    return Proof(
+        outcomes, complete[0], sum(complete[1:]), base, channels_of(base), _ways(base), interrupted, broken, notes
+    )
 
 
 def _batch(
@@ -217,7 +222,7 @@ def _batch(
                 progress(done, rounds * len(everyone), name if read_log else f"{name}, once more")
                 run = group(cases, everyone[place].settings, read_log and number == 0)
                 done += 1
-                _note(seen[place], run, number)
+                _note(seen[place], run, number, rounds)
             if seen[0].failure or all(each.failure for each in seen[1:]):
                 break
     except KeyboardInterrupt:
@@ -225,12 +230,11 @@ def _batch(
     return Batch(seen, seen[0].failure, False)
 
 
-def _note(seen: Seen, run: Run, number: int) -> None:
-    wrong = [result for result in run.results if result.wrong]
-    if run.failure:
-        seen.failure = run.failure
-    elif wrong:
-        seen.failure = f"wrong values in {wrong[0].case.collective} of {wrong[0].case.size_bytes} bytes"
+def _note(seen: Seen, run: Run, number: int, rounds: int) -> None:
+    wrong = [result.case for result in run.results if result.wrong]
+    told = f"wrong values in {wrong[0].collective} of {size_text(wrong[0].size_bytes)}" if wrong else run.failure
+    if told:
+        seen.failure = f"{told} (round {number + 1} of {rounds})"
     else:
         seen.rates[number] = [result.busbw for result in run.results]
     if number == 0:

@@ -25,8 +25,8 @@ class Setting:
     date: str
 
 
-def to_text(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> str:
-    """A table for each variant, what it costs, and what to keep."""
+def to_text(proof: Proof, where: Setting, notes: Sequence[str] = (), *, saved: str | None = None) -> str:
+    """A table for each variant, what it costs, and what to keep; `saved` is the file that holds the trials."""
     began = proof.baseline.began
     gpus = ", ".join(f"GPU{index}" for index in where.gpus)
     lines = [f"Settings against the machine as it is, over {gpus}; busbw in GB/s (10⁹ bytes per second)"]
@@ -38,15 +38,15 @@ def to_text(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> str:
         rows = [(_row(case, difference), None) for case, difference in outcome.differences]
         lines += [f"  {line}" for line in table(_HEAD, rows, words=(0, 6))[1:]]
         lines += [f"  {line}" for line in _remarks(outcome, proof)]
-    lines += ["", *_recommendation(proof)]
+    lines += ["", *_recommendation(proof, saved)]
     lines += [*proof.notes, *notes]
     if began:
         lines.append(
             f"Method: NCCL {began.nccl} ({where.nccl_library}), driver {where.driver or 'not read'}, one process per "
             f"GPU; {proof.rounds} round{'s' * (proof.rounds != 1)} of fresh processes, baseline and variants in "
             f"turn{_confirming(proof)}; "
-            f"Student's interval of the mean ratio, 95 % for all rows together, differences below 1 % ignored; "
-            f"{where.date}."
+            "means over the rounds, Student's interval of the mean ratio, 95 % for all rows together, differences "
+            f"below 1 % ignored; {where.date}."
         )
     return "\n".join(lines) + "\n"
 
@@ -114,7 +114,7 @@ def _same_way(difference: Difference) -> bool:
     return (difference.claimed or 0.0) * (difference.mean or 0.0) > 0
 
 
-def _recommendation(proof: Proof) -> list[str]:
+def _recommendation(proof: Proof, saved: str | None) -> list[str]:
     best = proof.best
     if best is None:
         return _nothing_to_keep(proof.outcomes)
@@ -122,8 +122,9 @@ def _recommendation(proof: Proof) -> list[str]:
     if best.arm.write_with:
         lines.append(f"The file of the trial is gone; `{best.arm.write_with}` writes it.")
     else:
+        after = "" if saved else "After --save FILE, "
         lines.append(
-            "After --save FILE, `topoadvisor emit nccl-conf FILE --include tuning` writes it with its evidence."
+            f"{after}`topoadvisor emit nccl-conf {saved or 'FILE'} --include tuning` writes it with its evidence."
         )
     if best.cost:
         lines.append(
@@ -148,7 +149,7 @@ def _nothing_to_keep(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _harm(outcome: Outcome) -> str | None:
     if outcome.failure:
-        return "NCCL breaks with it"
+        return f"it breaks, {outcome.failure}"
     return _worst(outcome) if outcome.slower else None
 
 

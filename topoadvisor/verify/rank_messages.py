@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from topoadvisor.verify.messages import Struct
+import msgspec
+
+from topoadvisor.verify.messages import Bytes, Seconds, Struct
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv"]
 COLLECTIVES: Final[tuple[Collective, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv")
@@ -51,16 +53,16 @@ class Timed(Struct, frozen=True, kw_only=True):
 
     case: int
     """Its number in the job."""
-    seconds: list[float]
+    seconds: list[Seconds]
     """Of one operation, one value per batch."""
-    wrong: int | None
+    wrong: Annotated[int, msgspec.Meta(ge=0)] | None
     """Elements with wrong values; None = not compared."""
 
 
 class Ended(Struct, frozen=True, kw_only=True):
     """All cases are done."""
 
-    used_bytes: int
+    used_bytes: Bytes
     """GPU memory that NCCL took, its buffers and what CUDA loaded for it."""
 
 

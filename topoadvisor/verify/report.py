@@ -23,6 +23,7 @@ _OPINIONS: tuple[str, ...] = ("pair", "how", "→", "←", "both")
 
 def to_text(report: Report) -> str:
     """Tables of pairs, hosts and patterns with causes below their rows, notes, and how it was measured."""
+    options = report.options
     believed = {(each.a, each.b): each.nccl_gbps for each in report.beliefs}
     lines: list[str] = ["Copies, GB/s (10⁹ bytes per second)"]
     lines += table(_PAIRS, [(_pair_row(each, believed), each.cause) for each in report.pairs], words=(0, 1, 8, 9))
@@ -32,14 +33,18 @@ def to_text(report: Report) -> str:
     lines += table(_OPINIONS, [(row, None) for row in opinions], words=(0, 1))
     lines.append("")
     if report.pairs:
-        lines.append("NCCL: what its own model plans with. Expected: one way / both ways, published for such links.")
+        lines.append(
+            f"µs: a copy of {selection.SMALL_BYTES} bytes. P2P off: through host memory"
+            f"{'' if options.full else ', measured for one pair of each class'}. NCCL: what its own model plans with. "
+            "Expected: one way / both ways, published for such links."
+        )
     lines += _classes(report)
     lines += report.notes
-    options = report.options
     lines.append(
-        f"Method: cudaMemcpyPeerAsync (copy engines), {report.method}, driver {report.driver or 'not read'}; "
-        f"{_sizes(report)} buffers, median of {options.repeats}{_scatter(report)}, new random data each "
-        f"time and every byte compared; {report.date}."
+        "Method: cudaMemcpyPeerAsync between GPUs, cudaMemcpyAsync to the host (copy engines), "
+        f"{report.method}, driver {report.driver or 'not read'}; {_sizes(report)} buffers, "
+        f"median of {options.repeats}{_scatter(report)}, new random data each time and every byte compared; "
+        f"{report.date}."
     )
     return "\n".join(lines) + "\n"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from topoadvisor.verify.judge import Judgement, arrow, judge, subjects
 from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.verify.messages import Job, Line, Measured
+from topoadvisor.verify.rank_messages import COLLECTIVES
 from topoadvisor.verify.ready import ready
 from topoadvisor.verify.selection import Options, Planned
 
@@ -116,7 +118,9 @@ def verify(
     return Report(
         pairs=judge(facts, measurements),
         hosts=judge_hosts([expectation.host_facts(gpu) for gpu in gpus], measurements),
-        patterns=judge_patterns(measurements),
+        patterns=judge_patterns(
+            measurements, over_nvlink=lambda a, b: bool(topology.pair(f"gpu:{a}", f"gpu:{b}").nvlinks)
+        ),
         beliefs=believed,
         measurements=measurements,
         notes=notes,
@@ -169,7 +173,7 @@ def _measure(
             if line.begin:
                 begun.append(line.begin)
                 tell(line.begin)
-            if line.measured and line.measured.name in remaining:
+            if line.measured and line.measured.name in remaining and _can_be(line.measured, remaining):
                 done.append(line.measured.name)
                 results.append((remaining.pop(line.measured.name), line.measured))
 
@@ -188,6 +192,14 @@ def _measure(
                 note = "left out, because copies before it hung or died"
                 skipped = Measured(name=other.step.name, outcome="skipped", note=note)
                 results.append((remaining.pop(other.step.name), skipped))
+
+
+def _can_be(measured: Measured, steps: Mapping[str, Planned]) -> bool:
+    """Whether an answer has what its outcome and its step call for; one that has not counts as none."""
+    flows = len(steps[measured.name].step.flows)
+    if measured.flow_seconds and len(measured.flow_seconds) != flows:
+        return False
+    return measured.outcome != "ok" or bool(measured.seconds and measured.size_bytes)
 
 
 def _ends(planned: Planned) -> frozenset[str]:
@@ -245,6 +257,13 @@ def base_for(path: Path, live: Snapshot) -> Snapshot:
     """
     if not path.parent.is_dir():
         raise InputError("the folder for this file does not exist", file=str(path))
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"nothing can be written beside this file: {error.strerror or error}", file=str(path)
+        ) from None
     if not path.exists():
         return live
     if not path.is_file():
@@ -262,15 +281,54 @@ def base_for(path: Path, live: Snapshot) -> Snapshot:
     return saved
 
 
+def save(
+    path: Path,
+    base: Snapshot,
+    live: Snapshot,
+    *,
+    measurements: Sequence[Measurement] = (),
+    trials: Sequence[Trial] = (),
+) -> list[str]:
+    """Write the base with what was measured; what is worth saying about it, in sentences."""
+    snapshots.save(with_trials(with_measurements(base, measurements), trials), path)
+    before, now = base.driver.version, live.driver.version
+    told = [f"Saved into {path}."]
+    if before and now and before != now:
+        told.append(
+            f"It was captured with driver {before}, and this is {now}: capture it anew and measure into that, or scan "
+            "will not count what was measured now."
+        )
+    return told
+
+
 def with_measurements(snapshot: Snapshot, measurements: Sequence[Measurement]) -> Snapshot:
-    """The snapshot with these measurements in place of earlier ones of the same kind and subject."""
-    new = {(measurement.kind, measurement.subject) for measurement in measurements}
-    kept = [measurement for measurement in snapshot.measurements if (measurement.kind, measurement.subject) not in new]
-    return msgspec.structs.replace(snapshot, measurements=[*kept, *measurements])
+    """The snapshot with these measurements in place of earlier ones of the same thing.
+
+    What was left out this time takes nothing away.
+    """
+    known = {_key(each) for each in snapshot.measurements}
+    new = {_key(each): each for each in measurements if each.outcome != "skipped" or _key(each) not in known}
+    kept = [each for each in snapshot.measurements if _key(each) not in new]
+    return msgspec.structs.replace(snapshot, measurements=[*kept, *new.values()])
+
+
+def _key(measurement: Measurement) -> tuple[str, str, int | None]:
+    """Collectives are measured at several sizes, copies at the largest."""
+    size = measurement.size_bytes if measurement.kind in COLLECTIVES else None
+    return measurement.kind, measurement.subject, size
 
 
 def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:
-    """The snapshot with these trials in place of earlier ones of the same settings over the same GPUs."""
-    new = [(trial.settings, trial.gpus) for trial in trials]
-    kept = [trial for trial in snapshot.trials if (trial.settings, trial.gpus) not in new]
-    return msgspec.structs.replace(snapshot, trials=[*kept, *trials])
+    """The snapshot with these trials in place of earlier ones of the same settings over the same GPUs.
+
+    A trial that decided nothing, because it was interrupted, takes nothing away.
+    """
+    known = [(trial.settings, trial.gpus) for trial in snapshot.trials]
+    new = [trial for trial in trials if _decided(trial) or (trial.settings, trial.gpus) not in known]
+    replaced = [(trial.settings, trial.gpus) for trial in new]
+    kept = [trial for trial in snapshot.trials if (trial.settings, trial.gpus) not in replaced]
+    return msgspec.structs.replace(snapshot, trials=[*kept, *new])
+
+
+def _decided(trial: Trial) -> bool:
+    return not trial.sizes or any(size.verdict != "unknown" for size in trial.sizes)
