@@ -244,3 +244,20 @@ def test_copies_through_the_host() -> None:
     assert catalogue.staged_copy_range(4, 8) == (5.5, 11.25)
     assert catalogue.staged_copy_range(6, 16) is None
     assert catalogue.staged_copy_range(None, 16) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "maker", "generation"),
+    [
+        ("AMD EPYC 7742 64-Core Processor", "AMD", "Rome"),
+        ("AMD EPYC 7K62 48-Core Processor", "AMD", "Rome"),
+        ("EPYC 9354P", "AMD", "Genoa"),
+        ("AMD Ryzen Threadripper PRO 5975WX 32-Cores", "AMD", None),
+        ("Intel(R) Xeon(R) Platinum 8480C", "Intel", "Sapphire Rapids"),
+        ("Intel(R) Xeon(R) CPU E5-2698 v4 @ 2.20GHz", "Intel", "Broadwell"),
+        ("POWER9", "IBM", "POWER9"),
+        ("Virtual CPU", None, None),
+    ],
+)
+def test_a_cpu_by_its_model_name(name: str, maker: str | None, generation: str | None) -> None:
+    assert (catalogue.cpu_maker(name), catalogue.cpu_generation(name)) == (maker, generation)

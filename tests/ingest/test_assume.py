@@ -7,7 +7,7 @@ import pytest
 
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume
-from topoadvisor.snapshot import Assumption, Gpu, Host, NcclLibrary, NumaNode, P2p, PcieLink, Setting, Snapshot
+from topoadvisor.snapshot import Assumption, Cpu, Gpu, Host, NcclLibrary, NumaNode, P2p, PcieLink, Setting, Snapshot
 
 THREE = Snapshot(gpus=[Gpu(index=0), Gpu(index=1, name="NVIDIA L4"), Gpu(index=2)])
 
@@ -277,3 +277,15 @@ def test_a_variable_without_a_value_is_removed(tmp_path: Path) -> None:
         ("env.NCCL_PROTO", ""),
         ("job.framework", ""),
     ]
+
+
+def test_the_model_of_a_cpu_names_its_maker() -> None:
+    read = Snapshot(host=Host(cpu=Cpu(vendor="Intel", family=6)))
+    found = applied("cpu=AMD EPYC 7742 64-Core Processor", to=read)
+    assert found.host.cpu is not None
+    assert found.host.cpu.vendor == "AMD"
+    assert [(each.fact, each.value) for each in found.assumptions] == [
+        ("cpu.model_name", "AMD EPYC 7742 64-Core Processor"),
+        ("cpu.vendor", "AMD"),
+    ]
+    assert len(applied("cpu=EPYC 7742", "cpu.vendor=AMD", to=read).assumptions) == 2

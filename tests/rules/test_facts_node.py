@@ -7,6 +7,7 @@ import pytest
 
 from topoadvisor.rules.facts import FactBase, Known, Unknown
 from topoadvisor.snapshot import (
+    Assumption,
     CallError,
     Cpu,
     Driver,
@@ -249,3 +250,22 @@ def test_snapshots_compare_equal_after_gathering() -> None:
     snapshot = Snapshot(gpus=[Gpu(index=0), Gpu(index=1)])
     gather(snapshot, graph.build(snapshot))
     assert snapshot == Snapshot(gpus=[Gpu(index=0), Gpu(index=1)])
+
+
+@pytest.mark.parametrize(
+    ("product", "cloud", "machine_type"),
+    [
+        ("p5.48xlarge", "aws", "p5.48xlarge"),
+        ("Standard_ND96isr_H100_v5", "azure", "NDv5"),
+        ("Standard_ND96amsr_A100_v4", "azure", "NDv4"),
+        ("Standard_NC40ads_H100_v5", "azure", "NCv5"),
+        ("a3-megagpu-8g", "gcp", "a3-megagpu-8g"),
+        ("a4x-highgpu-4g", "gcp", "a4x"),
+        ("BM.GPU.H100.8", "oci", "BM.GPU.H100.8"),
+        ("AS -5126GS-TNRT", "none", "none"),
+    ],
+)
+def test_an_instance_type_names_its_cloud(machine: Machines, product: str, cloud: str, machine_type: str) -> None:
+    facts = machine(8, assumptions=[Assumption(fact="instance", value=product)])
+    assert value(facts, "platform.cloud") == cloud
+    assert value(facts, "platform.machine") == machine_type

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Final
 
 import msgspec
 
@@ -135,6 +136,14 @@ def pcie_gts(gen: int) -> float | None:
     return row.gts if row is not None else None
 
 
+_MAKERS: Final = {
+    ("amd", "epyc", "ryzen", "threadripper"): "AMD",
+    ("intel", "xeon", "core(tm)"): "Intel",
+    ("grace", "neoverse", "ampere altra"): "Arm",
+    ("power9", "power10"): "IBM",
+}
+
+
 def cpu_model(
     vendor: str | None, family: int | None = None, model: int | None = None, architecture: str | None = None
 ) -> CpuModel | None:
@@ -157,6 +166,18 @@ def cpu_model(
         pcie_gen=part.pcie_gen if part else None,
         peer_copy_across=part.peer_copy_across if part else None,
     )
+
+
+def cpu_generation(name: str) -> str | None:
+    """The generation of a CPU by its model name (`AMD EPYC 7742` is Rome), None when it shows none."""
+    folded = " ".join(re.sub(r"\((?:r|tm)\)|\bcpu\b", " ", name.lower()).split())
+    return next((part.name for part in tables.cpus().cpus if any(re.search(each, folded) for each in part.names)), None)
+
+
+def cpu_maker(name: str) -> str | None:
+    """The maker of a CPU by its model name, None when the name does not say."""
+    folded = name.lower()
+    return next((maker for words, maker in _MAKERS.items() if any(word in folded for word in words)), None)
 
 
 def peer_copy_band(

@@ -15,6 +15,7 @@ import msgspec
 import yaml
 
 from topoadvisor.errors import InputError
+from topoadvisor.hardware import catalogue
 from topoadvisor.ingest import told
 from topoadvisor.snapshot import (
     ON_COMMAND_LINE,
@@ -139,9 +140,18 @@ def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
     Raises InputError for a value of another type, or a GPU that is not there.
     """
     assumptions = told.understood(assumptions)
+    assumptions += _implied(assumptions)
     for assumption in assumptions:
         snapshot = _applied(snapshot, assumption)
     return msgspec.structs.replace(snapshot, assumptions=[*snapshot.assumptions, *assumptions])
+
+
+def _implied(assumptions: Sequence[Assumption]) -> list[Assumption]:
+    """The maker of a CPU of which only the model was named: it would contradict the one that was read."""
+    facts = {each.fact: each for each in assumptions}
+    model = facts.get("cpu.model_name")
+    maker = catalogue.cpu_maker(model.value) if model and "cpu.vendor" not in facts else None
+    return [msgspec.structs.replace(model, fact="cpu.vendor", value=maker)] if model and maker else []
 
 
 def _applied(snapshot: Snapshot, assumption: Assumption) -> Snapshot:

@@ -37,6 +37,12 @@ _AZURE_TAG: Final = "7783-7084-3265-9085-8269-3286-77"
 _DGX: Final = re.compile(r"\bDGX[ -]?(A100|A800|H100|H200|H800|B200|B300|GB200|GB300|GH200|STATION|SPARK|1|2)\b", re.I)
 _AWS_TYPE: Final = re.compile(r"(p|g|trn|inf|hpc)[0-9]+[a-z0-9-]*\.([0-9]*x?large|metal(-[0-9a-z]+)?)")
 """An instance type with accelerators, which stands where other machines have their product name."""
+_TYPES: Final = {
+    "azure": re.compile(r"Standard_N[A-Z]", re.I),
+    "gcp": re.compile(r"(a[2-9]x?|g[2-9])-[a-z]+-[0-9]+g", re.I),
+    "oci": re.compile(r"(BM|VM)\.GPU", re.I),
+}
+"""How instance types of the other clouds begin; their firmware does not show them, but people name them."""
 
 _PASSTHROUGH_CLASSES: Final = ("0x0300", "0x0302")
 _NVIDIA: Final = "0x10de"
@@ -165,7 +171,8 @@ def _platform(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     fields = dmi or {}
     scope.read("platform.vendor", fields.get("sys_vendor"), origin, why)
     product = scope.read("platform.product", fields.get("product_name"), origin, why)
-    scope.read("platform.cloud", None if dmi is None else _cloud(dmi), origin, why)
+    told = {"product_name": str(product.value)} if isinstance(product, Known) else {}
+    scope.read("platform.cloud", _cloud({**fields, **told}) if dmi is not None or told else None, origin, why)
     scope.put("platform.system", follow(_system, product))
 
 
@@ -177,7 +184,10 @@ def _cloud(dmi: dict[str, str]) -> str:
         return "azure"
     if vendor == "Google" or dmi.get("product_name") == "Google Compute Engine":
         return "gcp"
-    return "oci" if tag == "OracleCloud.com" else "none"
+    if tag == "OracleCloud.com":
+        return "oci"
+    named = (cloud for cloud, kind in _TYPES.items() if kind.match(dmi.get("product_name", "")))
+    return next(named, "none")
 
 
 def _system(product: str) -> str:

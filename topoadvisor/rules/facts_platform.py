@@ -65,6 +65,9 @@ def gather(node: Scope, snapshot: Snapshot, sources: Sources) -> None:
 
 
 def _generation(node: Scope) -> Fact:
+    told = node.facts["cpu.model_name"]
+    if isinstance(told, Known) and (name := catalogue.cpu_generation(str(told.value))):
+        return Known(name, "catalogue")
     model = catalogue.cpu_model(
         node.value("cpu.vendor"),
         node.value("cpu.family"),
@@ -157,6 +160,9 @@ def _machine(node: Scope) -> Fact:
         return cloud
     if cloud.value == "aws":
         return follow(str, node.facts["platform.product"])
+    product = node.facts["platform.product"]
+    if isinstance(product, Known) and (named := _named_type(str(cloud.value), str(product.value))):
+        return Known(named, product.origin)
     if cloud.value == "none":
         return Known(node.value("platform.system") or "none", cloud.origin)
     models = node.facts["gpus.models"]
@@ -164,6 +170,19 @@ def _machine(node: Scope) -> Fact:
         return models
     shape = _shape(str(cloud.value), models.value, node.value("gpus.count") or 0, node.value("rdma.count") or 0)
     return Known(shape or "other", f"inferred: from GPUs and network devices on {cloud.value}")
+
+
+def _named_type(cloud: str, product: str) -> str | None:
+    """The machine type that a name states, as rules know it; None when it states none."""
+    match cloud:
+        case "azure":
+            size = re.match(r"Standard_(N[DC])C?[0-9].*_v([0-9])$", product, re.I)
+            return f"{size[1].upper()}v{size[2]}" if size else None
+        case "gcp":
+            return "a4x" if product.startswith("a4x-") else product if re.match(r"a[2-9]-", product) else None
+        case "oci":
+            return product if product.startswith(("BM.", "VM.")) else None
+    return None
 
 
 def _shape(cloud: str, models: Sequence[str], count: int, devices: int) -> str | None:
