@@ -130,7 +130,7 @@ iommu.translated bool | a GPU's DMA addresses are translated by the IOMMU
 iommu.mode text | types of the GPUs' IOMMU groups: identity (passed through), DMA, DMA-FQ (translated); off without one
 platform.vendor text | maker of the system
 platform.product text | product name of the system, or the instance type of a cloud machine
-platform.cloud text | aws, azure, gcp, oci, none
+platform.cloud text | aws, azure, gcp, oci, none; coreweave where it is told
 platform.system text | dgx-1, dgx-a100, dgx-h100, …, none
 platform.machine text | machine type of a cloud (p5.48xlarge, NDv5, a3-ultragpu-8g) or the system; partly inferred
 platform.efa_expected int | EFA devices of a complete instance of this type; 0 when it has none or is not known

@@ -97,7 +97,8 @@ def _findings(findings: Sequence[Finding], undecided: bool, page: _Page) -> None
 def _settings(advice: Advice, page: _Page) -> None:
     page.heading("Settings")
     if advice.set_nothing:
-        page.paragraph("Set nothing. " + advice.set_nothing, first="  ", rest="  ")
+        gone = "Set nothing; take out what is listed here. " if advice.settings else "Set nothing. "
+        page.paragraph(gone + advice.set_nothing, first="  ", rest="  ")
     for setting in advice.settings:
         page.paragraph(_setting_line(setting), first="  ", rest="      ")
         details = [
@@ -161,25 +162,33 @@ def _unknown(unknown: Sequence[UnknownVerdict], page: _Page) -> None:
     by_reason: dict[str, list[UnknownVerdict]] = {}
     for verdict in unknown:
         by_reason.setdefault(verdict.reason, []).append(verdict)
+    # What only a capture of the machine would answer is one line, also where a smaller reason is added to it.
+    folded = {reason for reason, verdicts in by_reason.items() if len(_commands(verdicts)) > _MOST_ASKS}
+    for reason in sorted(folded):
+        added = [other for other in by_reason if other.startswith(f"{reason}; ")]
+        verdicts = [verdict for each in (reason, *added) for verdict in by_reason.pop(each, [])]
+        if not verdicts:
+            continue
+        facts = {fact for verdict in verdicts for fact in verdict.missing}
+        count = len({verdict.rule for verdict in verdicts})
+        many = f"{len(facts)} facts for {count} rules ({reason}): `topoadvisor capture` on the machine reads them"
+        page.paragraph(f"{many}; --format json lists them, with commands", first="  ? ", rest="    ")
     asked: set[str] = set()
     for reason, verdicts in list(by_reason.items())[:_MOST_UNKNOWN]:
-        facts = sorted({fact for verdict in verdicts for fact in verdict.missing})
+        facts_named = sorted({fact for verdict in verdicts for fact in verdict.missing})
         ids = _shortened(list(dict.fromkeys(verdict.rule for verdict in verdicts)), 12)
-        page.paragraph(f"{_shortened(facts, 8)}: {reason} (for {ids})", first="  ? ", rest="    ")
-        _asks((verdict.ask for verdict in verdicts if verdict.ask), asked, page)
+        page.paragraph(f"{_shortened(facts_named, 8)}: {reason} (for {ids})", first="  ? ", rest="    ")
+        new = [command for command in _commands(verdicts) if command not in asked]
+        page.lines.extend("    " + page.paint("$ " + command, "2") for command in new)
+        asked.update(new)
     if len(by_reason) > _MOST_UNKNOWN:
         page.lines.append(f"    and {len(by_reason) - _MOST_UNKNOWN} more reasons (--format json)")
 
 
-def _asks(asks: Iterable[str], asked: set[str], page: _Page) -> None:
-    """The commands that would decide it, each part once on the whole screen, and no more than a person types."""
-    parts = [part.strip() for ask in asks for part in ask.split("; ")]
-    new = [part for part in dict.fromkeys(parts) if part and part not in asked]
-    for part in new[:_MOST_ASKS]:
-        page.lines.append("    " + page.paint("$ " + part, "2"))
-    if len(new) > _MOST_ASKS:
-        page.lines.append(f"    and {len(new) - _MOST_ASKS} more (--format json), or `topoadvisor capture` there")
-    asked.update(new)
+def _commands(verdicts: Iterable[UnknownVerdict]) -> list[str]:
+    """The commands that would decide these, each part once."""
+    parts = (part.strip() for verdict in verdicts for part in (verdict.ask or "").split("; "))
+    return [part for part in dict.fromkeys(parts) if part]
 
 
 def _footer(advice: Advice, page: _Page) -> None:

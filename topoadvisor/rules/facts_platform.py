@@ -124,7 +124,15 @@ def summarise(node: Scope, snapshot: Snapshot) -> None:
         node.facts["gpus.models"],
     )
     clusters = [gpu.fabric.cluster_uuid if gpu.fabric else None for gpu in snapshot.gpus]
-    joined = follow(lambda rack, done: bool(rack and done and any(clusters)), soc, node.facts["fabric.completed"])
+    joined = follow(
+        # A GPU of this kind may also stand outside of a rack: only the number of its NVLink cluster tells.
+        lambda rack, done: any(clusters) if rack and done and any(each is not None for each in clusters) else None,
+        soc,
+        node.facts["fabric.completed"],
+        reason="the NVLink cluster of the GPUs was not read",
+    )
+    if node.value("fabric.completed") is False:
+        joined = Known(False, "derived")
     node.put("mnnvl.possible", Known(False, "derived") if isinstance(soc, Known) and not soc.value else joined)
     node.put("nvshmem.used", _nvshmem(node, snapshot))
 
