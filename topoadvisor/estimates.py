@@ -160,7 +160,8 @@ def cost(
 
 def _row(fabric: Fabric, collective: Collective, size: int, calibration: model.Calibration) -> Row:
     ways = model.estimates(fabric, collective, size)
-    time_us = calibration.time_us(size, ways[0].time_us)
+    times = [calibration.time_us(size, each.time_us) for each in ways]
+    time_us = times[0]
     algbw = size / time_us / 1000
     return Row(
         size_bytes=size,
@@ -169,7 +170,7 @@ def _row(fabric: Fabric, collective: Collective, size: int, calibration: model.C
         time_us=round(time_us, 3),
         algbw_gbps=round(algbw, 4),
         busbw_gbps=round(algbw * model.bus_factor(collective, fabric.ranks), 4),
-        ways=[Way(each.algorithm, each.protocol, round(each.time_us, 3)) for each in ways],
+        ways=[Way(each.algorithm, each.protocol, round(time, 3)) for each, time in zip(ways, times, strict=True)],
     )
 
 
