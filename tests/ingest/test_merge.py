@@ -132,6 +132,47 @@ def test_every_value_knows_who_said_it(tmp_path: Path) -> None:
     assert version.origin == "nvidia-smi -q"
 
 
+def links(option: str) -> str:
+    """`nvidia-smi nvlink` of two GPUs with two links each."""
+    lines = {"-s": "25 GB/s", "-e": "Replay Errors: 3", "-R": "Remote Device 00000000:{}:00.0: Link 0"}
+    return "".join(
+        f"GPU {index}: NVIDIA A100-SXM4-80GB (UUID: {UUIDS[index]})\n"
+        + "".join(f"\t Link {link}: {lines[option].format(far)}\n" for link in range(2))
+        for index, far in ((0, "43"), (1, "1b"))
+    )
+
+
+TOGETHER = (
+    MATRIX,
+    MATRIX.replace("NV2", "PIX"),
+    P2P,
+    links("-s"),
+    links("-e"),
+    links("-R"),
+    query(("1b", UUIDS[0]), ("43", UUIDS[1])) + "    Performance State : P0\n",
+    blocks("1b", "43"),
+    "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Active\n\t\tRate: 200\n\t\tLink layer: InfiniBand\n",
+    "Architecture:   x86_64\nOn-line CPU(s) list: 0-63\nVendor ID: AuthenticAMD\nNUMA node0 CPU(s):   0-63\n",
+)
+
+
+@pytest.mark.parametrize("turn", [0, 3, 7])
+def test_each_fact_names_a_text_that_says_the_same_by_itself(turn: int, tmp_path: Path) -> None:
+    bodies = [*TOGETHER[turn:], *TOGETHER[:turn]]
+    alone: dict[str, list[dict[tuple[str, str], object]]] = {}
+    for body in bodies:
+        by_itself = text.read(body, "one.txt")
+        told = {(subject, name): fact for subject, name, fact in facts.gather(by_itself, graph.build(by_itself)).walk()}
+        values = {key: fact.value for key, fact in told.items() if isinstance(fact, Known)}
+        alone.setdefault(by_itself.sources[0].name, []).append(values)
+    together = read(*bodies, folder=tmp_path)
+    walk = facts.gather(together, graph.build(together)).walk()
+    said = {(subject, name): fact for subject, name, fact in walk if isinstance(fact, Known) and fact.origin in alone}
+    wrong = {key: fact for key, fact in said.items() if all(v.get(key) != fact.value for v in alone[fact.origin])}
+    assert wrong == {}
+    assert len(said) > 40
+
+
 def test_where_two_parts_disagree_both_stay_and_the_first_counts(tmp_path: Path) -> None:
     snapshot = read(
         query(("1b", UUIDS[0]), ("43", UUIDS[1]), gen=4),

@@ -152,6 +152,7 @@ def _take(machine: _Machine, part: Part) -> None:
     filler = _Filler(machine.origins, part)
     for gpu in said.gpus:
         known = machine.gpus.get(gpu.index, Gpu(index=gpu.index))
+        filler.say(f"gpu:{gpu.index}")
         machine.gpus[gpu.index] = filler.gpu(known, gpu)
     if said.p2p is not None:
         machine.p2p = machine.p2p or {}
@@ -162,10 +163,13 @@ def _take(machine: _Machine, part: Part) -> None:
             )
     if said.nics is not None:
         machine.nics = machine.nics or {}
+        filler.say("nics")
         for nic in said.nics:
+            filler.say(f"nic:{nic.name}")
             machine.nics[nic.name] = filler.nic(machine.nics.get(nic.name), nic)
     if said.pci is not None:
         machine.pci = machine.pci or {}
+        filler.say("pci")
         for device in said.pci:
             known_device = machine.pci.get(device.address, PciDevice(address=device.address))
             machine.pci[device.address] = filler.fill(known_device, device, f"pci:{device.address}")
@@ -226,12 +230,13 @@ class _Filler:
                 self.disagree(subject, key, value, mine)
         return msgspec.structs.replace(known, **fresh) if fresh else known
 
-    def say(self, subject: str, key: str) -> None:
-        """Remember who said a value. A snapshot of many sources knows better itself."""
+    def say(self, subject: str, key: str = "") -> None:
+        """Remember who said a value, or named the subject first. A snapshot of many sources knows better itself."""
         said = self.source.snapshot
-        name = said.origins.get(f"{subject}.{key}") or (said.sources[0].name if len(said.sources) == 1 else None)
+        place = f"{subject}.{key}" if key else subject
+        name = said.origins.get(place) or (said.sources[0].name if len(said.sources) == 1 else None)
         if name is not None:
-            self.origins.setdefault(f"{subject}.{key}", name)
+            self.origins.setdefault(place, name)
 
     def disagree(self, subject: str, key: str, value: object, mine: object) -> None:
         before = self.origins.get(f"{subject}.{key}", "what was read before")
@@ -313,7 +318,12 @@ def _snapshot(machine: _Machine) -> Snapshot:
 
 
 def _origins(machine: _Machine) -> dict[str, str]:
-    """Who said what about GPUs, NICs, host and driver; of the links, which all come from one listing, the first."""
+    """Who said what about GPUs, NICs, host and driver; of the links, which all come from one listing, the first.
+
+    Who shows the last of the GPUs shows how many there are.
+    """
+    if last := machine.origins.get(f"gpu:{max(machine.gpus, default=-1)}"):
+        machine.origins["gpus"] = last
     told = {key: name for key, name in machine.origins.items() if not key.startswith(("pci:", "numa:"))}
     return {key: name for key, name in told.items() if "/link:" not in key or "/link:0." in key}
 

@@ -240,11 +240,7 @@ def _state(scope: Scope, gpu: Gpu, device: PciDevice | None, sources: Sources) -
         # Only a GPU on one package with its CPU has the link, and only some drivers say "none" elsewhere.
         scope.put("gpu.c2c_gbps", Known(0.0, "catalogue"))
     else:
-        form = scope.value("gpu.form")
-        if gpu.c2c_gbps is None and form is not None and form != "soc":
-            scope.put("gpu.c2c_gbps", Known(0.0, "catalogue"))
-        else:
-            scope.read("gpu.c2c_gbps", gpu.c2c_gbps, origin, sources.why(*NVML, call="C2c", subject=subject))
+        scope.read("gpu.c2c_gbps", gpu.c2c_gbps, origin, sources.why(*NVML, call="C2c", subject=subject))
     scope.read("gpu.driver", device and device.driver, sources.origin(*PCI), sources.why(*PCI))
 
 

@@ -149,7 +149,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     missing = unread or next((state for state in states if isinstance(state, Unknown)), None)
     active = [name for name in _natural(devices) if devices[name].value("nic.state") == "ACTIVE"]
     node.put("rdma.active", missing or Known(active, blend(states) if states else origin))
-    node.put("rdma.link_layers", missing or Known(_layers(active, devices), origin))
+    node.put("rdma.link_layers", missing or Known(_layers(active, devices), blend(states) if states else origin))
     node.put("rdma.efa", unread or any_of([_efa(name, scope, origin, snapshot) for name, scope in devices.items()]))
     local = _local(active, devices, missing)
     node.put("rdma.gpu_local", local)
@@ -182,11 +182,12 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     )
     node.put("net.suspicious", suspicious)
     fast = [
-        scope.value("nic.rate_gbit") or 0.0
+        scope.facts["nic.rate_gbit"]
         for scope in nics.values()
         if scope.value("nic.kind") in ("physical", "bond", None) and scope.value("nic.state") in ("up", "ACTIVE")
     ]
-    node.put("net.fastest_gbit", unread or Known(max(fast, default=0.0), origin))
+    rates = [rate.value for rate in fast if isinstance(rate, Known)]
+    node.put("net.fastest_gbit", unread or Known(max(rates, default=0.0), blend(fast) if fast else origin))
     first = node.put("net.bootstrap", _bootstrap(snapshot.nics or [], candidates))
     node.put("net.bootstrap_suspicious", follow(lambda name, names: name in names, first, suspicious))
 

@@ -15,6 +15,7 @@ from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import version_ge
 from topoadvisor.rules.scope import (
     ASSUMED,
+    DERIVED,
     FROM_ASSUMED,
     NVML,
     PCI,
@@ -253,9 +254,9 @@ def _wires(scope: Scope, pair: Pair | None, a: Scope, b: Scope, node: Scope) -> 
     scope.put("pair.a", a.facts["gpu.label"])
     scope.put("pair.b", b.facts["gpu.label"])
     why = "how the two are joined could not be determined"
-    origin = "" if pair is None else f"inferred: from {pair.origin}" if pair.inferred else pair.origin
+    origin, pcie_origin, derived = _origins(pair)
     scope.read("pair.link_class", pair and pair.link_class, origin, why)
-    scope.read("pair.pcie_class", pair and pair.pcie_class, origin, why)
+    scope.read("pair.pcie_class", pair and pair.pcie_class, pcie_origin, why)
     joined = scope.facts["pair.link_class"]
     if isinstance(joined, Known) and joined.origin == ASSUMED:
         # Who assumes a link class has said how many NVLinks there are, and over what the pair goes without any.
@@ -266,9 +267,20 @@ def _wires(scope: Scope, pair: Pair | None, a: Scope, b: Scope, node: Scope) -> 
         nvlinks = scope.read("pair.nvlinks", pair.nvlinks if pair else None, origin, why)
     through = pair.through_switch if pair and isinstance(nvlinks, Known) else None
     scope.read("pair.through_switch", through, origin, why)
-    scope.read("pair.gbps", pair and pair.gbps, origin, "the bandwidth of this path is not known")
+    scope.read("pair.gbps", pair and pair.gbps, derived, "the bandwidth of this path is not known")
     scope.put("pair.same_numa", _same_numa(a.facts["gpu.numa_node"], b.facts["gpu.numa_node"], node))
     scope.put("pair.same_model", follow(lambda x, y: x == y, a.facts["gpu.name"], b.facts["gpu.name"]))
+
+
+def _origins(pair: Pair | None) -> tuple[str, str, str]:
+    """Who said the link class, who the PCIe class, and what the bandwidth follows from."""
+    if pair is None:
+        return "", "", ""
+    said = (pair.origin, pair.pcie_origin or pair.origin)
+    if pair.inferred:
+        link, pcie = (f"inferred: from {origin}" for origin in said)
+        return link, pcie, link
+    return *said, DERIVED
 
 
 def _same_numa(a: Fact, b: Fact, node: Scope) -> Fact:

@@ -57,36 +57,37 @@ _FOREIGN: Final = {
 }
 
 
-_SAID: Final = {
-    **{
-        f"gpu.{name}": f".{name}"
-        for name in ("name", "address", "compute_capability", "memory_bytes", "bar1_bytes", "numa_node", "mig")
-    },
-    **{f"gpu.{name}": f".{name}" for name in ("virtualization", "c2c_gbps", "fabric.state", "fabric.status")},
-    **{f"gpu.pcie.{name}": f".pcie.{name}" for name in ("current_gen", "max_gen", "device_max_gen", "current_width")},
-    "gpu.pcie.max_width": ".pcie.max_width",
-    "gpu.pcie.idle": ".performance_state",
-    "gpu.nvlinks.total": ".nvlinks",
-    "gpu.nvlinks.active": "/link:0.active",
-    "gpu.nvlinks.inactive": "/link:0.active",
-    **{f"pair.p2p.{name}": f".{name}" for name in ("read", "write", "nvlink")},
-    **{f"nic.{name}": ".ports" for name in ("state", "link_layer", "rate_gbit")},
-    "driver.version": "driver.version",
-    "driver.flavour": "driver.flavour",
-    "driver.patched_p2p": "driver.banner",
-    "cuda.version": "driver.cuda",
-    **{f"cpu.{name}": f"host.cpu.{name}" for name in ("vendor", "architecture", "model_name", "family", "model")},
-    "cpu.sockets": "host.cpu.sockets",
-    "numa.count": "host.numa_nodes",
-    "vm.hypervisor": "host.hypervisor",
-    "vm.guest": "gpu:0.virtualization",
-    "fabric.completed": "gpu:0.fabric.state",
-    "nvlink.any": "gpu:0.nvlinks",
-    "nvlink.hidden_switch": "gpu:0/link:0.remote_hidden",
-    "kernel.version": "host.kernel",
-    "kernel.command_line": "host.command_line",
+_LINK: Final = ("/link:0.active", ".nvlinks")
+_SAID: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("gpu.index", "gpu.label", "nic.name"), ("",)),
+    "gpus.count": ("gpus",),
+    "gpu.pcie.idle": (".performance_state",),
+    "gpu.pcie.replays": (".pcie_replays",),
+    "gpu.nvlinks.total": (".nvlinks",),
+    **dict.fromkeys(("gpu.nvlinks.active", "gpu.nvlinks.inactive"), _LINK),
+    "gpu.nvlinks.errors": (*(f"/link:0.{kind}_errors" for kind in ("recovery", "replay", "crc")), *_LINK),
+    **{f"nic.{name}": (".ports", f".{name}") for name in ("state", "link_layer")},
+    "nic.rdma": (".rdma", ""),
+    "nic.rate_gbit": (".ports", ".speed_mbit"),
+    "nic.link_downed": (".ports",),
+    "driver.version": ("driver.version",),
+    "driver.flavour": ("driver.flavour",),
+    "driver.patched_p2p": ("driver.banner",),
+    "cuda.version": ("driver.cuda",),
+    **{f"cpu.{name}": (f"host.cpu.{name}",) for name in ("vendor", "architecture", "model_name", "family", "model")},
+    "cpu.sockets": ("host.cpu.sockets",),
+    "numa.count": ("host.numa_nodes",),
+    "vm.hypervisor": ("host.hypervisor",),
+    "vm.guest": ("gpu:0.virtualization",),
+    "fabric.completed": ("gpu:0.fabric.state",),
+    "nvlink.any": ("gpu:0/link:0.active", "gpu:0.nvlinks"),
+    "nvlink.switch": ("gpu:0/link:0.remote_type", "gpu:0/link:0.remote_address", "gpu:0.nvlinks"),
+    "nvlink.hidden_switch": ("gpu:0/link:0.remote_hidden", "gpu:0.nvlinks"),
+    "kernel.version": ("host.kernel",),
+    "kernel.command_line": ("host.command_line",),
 }
-"""Fact → where `Snapshot.origins` says who said it; below the subject of the fact when it begins with a sign."""
+"""Fact → where `Snapshot.origins` says who said it, best first; below the subject of the fact when that is empty or
+begins with a sign. Facts with the name of a field are not listed."""
 
 
 def spell(value: Any, name: str = "") -> str:
@@ -161,22 +162,29 @@ class Sources:
         self._fallback = next((source.name for source in snapshot.sources if _answered(source)), snapshot.origin)
 
     def origin(self, *names: str) -> str:
-        """The first of these sources that answered; the one that the snapshot is made of when none did."""
+        """The first of these sources that answered; the one that the snapshot is made of when none did.
+
+        Of several texts it is the first that lists PCI functions or NICs, where these sources would have done so.
+        """
+        for listed, by in (("pci", PCI), ("nics", NETWORK)):
+            if listed in self._origins and names[: len(by)] == by:
+                return self._origins[listed]
         return next(
             (name for name in names if name in self._sources and _answered(self._sources[name])), self._fallback
         )
 
     def said(self, subject: str = "") -> dict[str, str]:
         """Fact → the source that said it, for one subject of a snapshot that was put together from several texts."""
-        if not self._origins:
-            return {}
-        found = {}
-        for fact, key in _SAID.items():
-            if key[0] in "./":
-                lists = f"{subject}.nvlinks" if key[0] == "/" else ""
-                origin = self._origins.get(f"{subject}{key}") or self._origins.get(lists)
-            else:
-                origin = self._origins.get(key)
+        kind = "pair.p2p." if ">" in subject else f"{subject.partition(':')[0]}."
+        start = f"{subject}."
+        found = {
+            kind + key.removeprefix(start): origin
+            for key, origin in self._origins.items()
+            if subject and key.startswith(start)
+        }
+        for fact, keys in _SAID.items():
+            places = (f"{subject}{key}" if key[:1] in ("", ".", "/") else key for key in keys)
+            origin = next((self._origins[place] for place in places if place in self._origins), None)
             if origin is not None:
                 found[fact] = origin
         return found

@@ -44,6 +44,9 @@ class Inputs:
 
     @property
     def link_origin(self) -> str:
+        said = [self.snapshot.origins.get(f"{node}.nvlinks") for node in self.gpus]
+        if listing := next((name for name in said if name is not None), None):
+            return "nvidia-smi nvlink" if listing.startswith("nvidia-smi nvlink") else listing
         if self.snapshot.origin in TEXTS:
             return "nvidia-smi nvlink"
         if self.snapshot.origin == LOG:

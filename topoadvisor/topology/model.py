@@ -41,8 +41,10 @@ class Pair:
     pcie_path: tuple[str, ...]
     """Node ids of the path over PCIe, both ends included; empty = not determined."""
     origin: str
-    """The source that was believed."""
+    """The source that was believed about the link class."""
     inferred: bool
+    pcie_origin: str = ""
+    """The source that was believed about the PCIe class."""
 
 
 @dataclass(frozen=True)

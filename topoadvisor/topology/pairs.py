@@ -56,6 +56,7 @@ def derive(
             pcie_path=relation.path,
             origin=origin,
             inferred=not count and (origin == "inferred" or _on_inferred_root(graph, relation)),
+            pcie_origin=pcie.origin or "",
         )
     return pairs
 
