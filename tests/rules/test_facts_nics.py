@@ -181,3 +181,18 @@ def test_a_loop_of_bridges_ends(machine: Machines) -> None:
         PciDevice(address="0000:01:00.0", parent="0000:00:01.0"),
     ]
     assert len(machine([Gpu(index=0, address="0000:01:00.0")], pci=devices).subjects["bridge"]) == 2
+
+
+def test_virtual_functions_are_no_ports_of_their_own(machine: Machines) -> None:
+    pci = [
+        PciDevice(address="0000:3b:00.0"),
+        PciDevice(address="0000:3b:00.1"),
+        PciDevice(address="0000:3b:00.2", sriov_of="0000:3b:00.0"),
+        PciDevice(address="0000:3b:08.3", sriov_of="0000:3b:00.1"),
+    ]
+    first, second, of_first, of_second = (
+        hca(f"mlx5_{number}", address=device.address) for number, device in enumerate(pci)
+    )
+    assert value(machine(nics=[of_first, first], pci=pci), "rdma.ports_sharing_a_card") == []
+    assert value(machine(nics=[of_first, first, second], pci=pci), "rdma.ports_sharing_a_card") == ["mlx5_0", "mlx5_1"]
+    assert value(machine(nics=[first, of_second], pci=pci), "rdma.ports_sharing_a_card") == ["mlx5_0", "mlx5_3"]

@@ -13,7 +13,7 @@ from topoadvisor import files, snapshot
 from topoadvisor.ingest import assume
 from topoadvisor.rules import engine, facts, load
 from topoadvisor.rules.model import Rule
-from topoadvisor.snapshot import Assumption
+from topoadvisor.snapshot import Assumption, Gpu, NvLink, PcieLink
 from topoadvisor.topology import graph
 
 CASES: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(
@@ -67,3 +67,27 @@ def test_texts_are_sentences(rule: Rule) -> None:
             assert entry.action.rstrip().endswith("."), entry.action
     if rule.right is not None:
         assert rule.right.endswith("."), rule.right
+
+
+def fired(rule_id: str, machine: snapshot.Snapshot) -> list[engine.Outcome]:
+    found = engine.evaluate([RULES[rule_id]], facts.gather(machine, graph.build(machine)), preview=True)
+    return [outcome for outcome in found if outcome.verdict == "fires"]
+
+
+@pytest.mark.parametrize(("up", "finds"), [(18, 0), (16, 1), (0, 0)])
+def test_links_of_a_gpu_alone_are_held_against_its_board(up: int, finds: int) -> None:
+    """Some links down are a fault wherever they are; none up is what a guest with one GPU of several sees."""
+    links = [NvLink(link=number, active=number < up) for number in range(18)]
+    machine = snapshot.Snapshot(gpus=[Gpu(index=0, name="NVIDIA H100 80GB HBM3", nvlinks=links)])
+    assert len(fired("NVL002", machine)) == finds
+
+
+@pytest.mark.parametrize(
+    ("name", "slot"), [("NVIDIA H100 80GB HBM3", False), ("NVIDIA L40S", True), ("Frobnicator 9000", True)]
+)
+def test_a_module_is_told_nothing_about_slots(name: str, slot: bool) -> None:
+    link = PcieLink(current_width=8, max_width=16)
+    (found,) = fired("PCI001", snapshot.Snapshot(gpus=[Gpu(index=0, name=name, address="0000:19:00.0", pcie=link)]))
+    actions = " ".join(each.action or "" for each in found.advice)
+    assert ("try another slot" in actions) is slot
+    assert ("It sits in no slot" in actions) is not slot

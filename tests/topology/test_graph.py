@@ -252,6 +252,20 @@ def test_chip_to_chip_is_the_better_way_to_a_nic() -> None:
     assert pair.gbps == pytest.approx(57.6, abs=0.1)
 
 
+def test_nvlinks_to_the_cpu_are_the_way_out_of_a_power_machines_gpu() -> None:
+    link = NvLink(link=0, active=True, remote_type="npu")
+    pci = [
+        PciDevice(address=f"000{bus}:01:00.0", root=f"000{bus}:00", numa_node=0, max_link_speed_gts=8.0, link_width=16)
+        for bus in (4, 5)
+    ]
+    gpus = [
+        Gpu(index=index, name="Tesla V100-SXM2-16GB", address=device.address, nvlinks=[link])
+        for index, device in enumerate(pci)
+    ]
+    pair = build(Snapshot(gpus=gpus, pci=pci)).pair("gpu:0", "gpu:1")
+    assert (pair.link_class, pair.path, pair.gbps) == ("NODE", ("gpu:0", "numa:0", "gpu:1"), 25.0)
+
+
 def test_boards_of_a_tray_without_a_numa_number(pasted: Callable[..., Snapshot]) -> None:
     topology = build(pasted("GPU0 GPU1\nGPU0 X NV18\nGPU1 NV18 X", model="NVIDIA H200"))
     assert topology.pair("gpu:0", "gpu:1").through_switch, "no SXM board has 18 wires to one other"

@@ -425,3 +425,17 @@ def test_types_and_bandwidths_are_nccls_own(name: str) -> None:
                 assert reach.kind is not None
                 assert (source, to, reach.kind.name) == (source, to, run["path_gpu_gpu"]["type"][row][column])
                 assert reach.gbps == pytest.approx(run["path_gpu_gpu"]["bw"][row][column], rel=1e-4)
+
+
+def test_nvlinks_to_a_power_cpu_need_no_address() -> None:
+    """hwloc names the CPU's package at their far end; NCCL joins such links to the CPU above the GPU."""
+    link = NvLink(link=0, active=True, remote_type="npu")
+    gpus = [
+        card(index, address, compute_capability="7.0", nvlinks=[link, msgspec.structs.replace(link, link=1)])
+        for index, address in enumerate(("0000:03:00.0", "0000:04:00.0"))
+    ]
+    reach = nccl_view.of(machine(gpus=gpus)).pairs["GPU0", "GPU1"]
+    assert (reach.kind, reach.gbps, reach.unknown) == (NcclPath.NVL, 40.0, None)
+    (told,) = {tuple(sorted(each.attributes.items())) for each in elements(machine(gpus=gpus)) if each.tag == "nvlink"}
+    assert dict(told)["tclass"] == "0x068001"
+    assert dict(told)["count"] == "2"

@@ -130,7 +130,8 @@ def _route(
         if pair.through_switch:
             return Route("nvlink", path or (a, b), ((a, NVSWITCHES), (NVSWITCHES, b)), 0)
         return Route("nvlink", (a, b), ((a, b),), 0)
-    path = pair.pcie_path if pair.pcie_path[:1] == (a,) else pair.pcie_path[::-1]
+    path = pair.path or pair.pcie_path
+    path = path if path[:1] == (a,) else path[::-1]
     if not path or pair.nvlinks is None:  # NVLinks that nobody counted may carry it
         return None
     return _routed(topology, "p2p" if transport == "P2P" else "unread", path)

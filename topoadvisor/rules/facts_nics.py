@@ -195,11 +195,15 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
 def _groups(node: Scope, active: Sequence[str], snapshot: Snapshot, unread: Fact | None) -> None:
     """Bonds, ports that share one card, and the rows of the GID table."""
     node.put("rdma.bonds", unread or Known([name for name in active if "bond" in name], "derived"))
-    cards: dict[str, list[str]] = {}
+    physical = {device.address: device.sriov_of for device in snapshot.pci or [] if device.sriov_of is not None}
+    cards: dict[str, dict[str, str]] = {}
     for nic in snapshot.nics or []:
         if nic.name in active and nic.address:
-            cards.setdefault(nic.address.rpartition(".")[0], []).append(nic.name)
-    shared = [name for names in cards.values() if len(names) > 1 for name in names]
+            # A virtual function is no port of its own: it uses that of its physical one.
+            port = physical.get(nic.address, nic.address)
+            names = cards.setdefault(port.rpartition(".")[0], {})
+            names[port] = nic.name if port == nic.address else names.get(port, nic.name)
+    shared = [name for names in cards.values() if len(names) > 1 for name in names.values()]
     node.put("rdma.ports_sharing_a_card", unread or Known(shared, "derived"))
     tables = [
         port.gid_types

@@ -104,15 +104,15 @@ def fill_host_edges(graph: nx.Graph[str]) -> None:
 
 def bottleneck(graph: nx.Graph[str], path: Iterable[str]) -> float | None:
     """What the narrowest edge of a path carries; None when an edge that may limit is unknown."""
-    least: float | None = None
-    for a, b in pairwise(path):
-        edge = graph.edges[a, b]
-        if edge["kind"] in ("host", "memory") or edge.get("internal"):
-            continue
-        if edge["gbps"] is None:
-            return None
-        least = edge["gbps"] if least is None else min(least, edge["gbps"])
-    return least
+    limits = limits_of(graph, pairwise(path))
+    known = [gbps for gbps in limits if gbps is not None]
+    return min(known) if known and len(known) == len(limits) else None
+
+
+def limits_of(graph: nx.Graph[str], edges: Iterable[tuple[str, str]]) -> list[float | None]:
+    """What each edge carries that may limit a path, None where that is unknown."""
+    found = (graph.edges[a, b] for a, b in edges)
+    return [edge["gbps"] for edge in found if edge["kind"] not in ("host", "memory") and not edge.get("internal")]
 
 
 def _emulated(device: PciDevice) -> bool:

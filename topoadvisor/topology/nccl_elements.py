@@ -19,6 +19,8 @@ _NIC_CLASS: Final = "0x020700"
 _SWITCH_CLASS, _NPU_CLASS, _BRIDGE_CLASS = "0x068000", "0x068001", "0x060400"
 _HIDDEN: Final = "fffffff:ff:ff.0"
 """The address that NVML gives a guest for the far end of its NVLinks; NCCL takes what it cannot see for an NVSwitch."""
+_NPU: Final = "ffff:90:00.0"
+"""Stands for the end of NVLinks in a POWER CPU where its address was not read. No device has this domain."""
 _TWO_LEVEL: Final = ("0xc010", "0xc030")
 """Broadcom's switches that may show themselves as two levels."""
 _LINK: Final = ("link_speed", "link_width")
@@ -225,10 +227,11 @@ def _put_read(element: Element, read: Sequence[NvLink], snapshot: Snapshot) -> N
 def _far_end(link: NvLink, gpus: set[str | None]) -> tuple[str, str] | None:
     """Address and class; None when neither is known."""
     address = link.remote_address
+    if link.remote_type == "npu":
+        # NCCL joins it to the CPU above the GPU, whatever the address.
+        return address or _NPU, _NPU_CLASS
     if address is None or pci.is_placeholder(address):
         return (_HIDDEN, _SWITCH_CLASS) if link.remote_hidden or link.remote_type == "switch" else None
-    if link.remote_type == "npu":
-        return address, _NPU_CLASS
     return address, GPU_CLASS if link.remote_type == "gpu" or address in gpus else _SWITCH_CLASS
 
 

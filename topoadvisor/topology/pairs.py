@@ -92,23 +92,37 @@ def _nvlinks(given: Inputs, pair: tuple[str, str], counted: int | None, disagree
 def _host_path(
     graph: nx.Graph[str], hierarchy: Hierarchy, given: Inputs, pair: tuple[str, str], relation: Relation
 ) -> tuple[tuple[str, ...], float | None]:
-    """The faster of the ways over PCIe and over chip-to-chip links, and what it carries in GB/s."""
-    path, gbps = relation.path, bandwidth.bottleneck(graph, relation.path)
-    if any(graph.get_edge_data(node, hierarchy.numa(node) or "", {}).get("kind") == "c2c" for node in pair):
-        up, down = (_c2c_chain(graph, hierarchy, node) for node in pair)
+    """The faster of the ways over PCIe and over the GPUs' own links to the CPUs, and what it carries in GB/s."""
+    path = relation.path
+    if any(_has_own_link(graph, hierarchy, node) for node in pair):
+        up, down = (_own_chain(graph, hierarchy, node) for node in pair)
         _, other = meet(up, down)
-        if all(graph.has_edge(*edge) for edge in pairwise(other)):
-            faster = bandwidth.bottleneck(graph, other)
-            if faster is not None and faster > (gbps or 0):
-                return other, faster
-    return path, gbps
+        if all(graph.has_edge(*edge) for edge in pairwise(other)) and _is_faster(graph, other, path):
+            path = other
+    return path, bandwidth.bottleneck(graph, path)
 
 
-def _c2c_chain(graph: nx.Graph[str], hierarchy: Hierarchy, node: str) -> tuple[str, ...]:
-    """The way up over the chip-to-chip link where there is one, else over PCIe."""
-    numa = hierarchy.numa(node)
-    if numa is not None and graph.get_edge_data(node, numa, {}).get("kind") == "c2c":
-        return (node, *hierarchy.chain(numa))
+def _is_faster(graph: nx.Graph[str], one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether what only the first way runs over carries more: an edge of both, known or not, decides nothing."""
+    edges = [{tuple(sorted(edge)) for edge in pairwise(way)} for way in (one, other)]
+    own, others = (
+        bandwidth.limits_of(graph, [(a, b) for a, b in mine - theirs]) for mine, theirs in (edges, edges[::-1])
+    )
+    known = [gbps for gbps in own if gbps is not None]
+    if not known or len(known) < len(own):
+        return False
+    return min(known) > min((gbps for gbps in others if gbps is not None), default=0)
+
+
+def _has_own_link(graph: nx.Graph[str], hierarchy: Hierarchy, node: str) -> bool:
+    """A chip-to-chip link or, on POWER machines, NVLinks lead from the device to its NUMA node."""
+    return graph.get_edge_data(node, hierarchy.numa(node) or "", {}).get("kind") in ("c2c", "nvlink")
+
+
+def _own_chain(graph: nx.Graph[str], hierarchy: Hierarchy, node: str) -> tuple[str, ...]:
+    """The way up over the device's own link where there is one, else over PCIe."""
+    if _has_own_link(graph, hierarchy, node):
+        return (node, *hierarchy.chain(hierarchy.numa(node) or ""))
     return hierarchy.chain(node)
 
 
