@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topoadvisor import measured, ways
+from topoadvisor import cpu_lists, measured, ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -451,6 +451,8 @@ def _host_line(snapshot: Snapshot, base: FactBase) -> Iterator[str]:
     yield (f"{sockets} × {cpu}" if sockets else str(cpu)) if cpu else "CPU not read"
     if with_cpus := [node for node in host.numa_nodes or [] if node.cpus]:
         yield f"{len(with_cpus)} NUMA node{'s' if len(with_cpus) > 1 else ''}"
+    if own := {gpu.memory_numa_node for gpu in snapshot.gpus if gpu.memory_numa_node is not None}:
+        yield f"GPU memory in NUMA node{'s' if len(own) > 1 else ''} {cpu_lists.spell(own)}"
     guest = _value(base, "vm.guest")
     if guest:
         yield f"guest of {_value(base, 'vm.hypervisor') or 'a hypervisor'}"

@@ -203,6 +203,8 @@ class IbPort(Struct, frozen=True, kw_only=True):
     rate_gbit: float | None = None
     link_layer: str | None = None
     """`InfiniBand` or `Ethernet` (RoCE)."""
+    active_mtu: Int | None = None
+    """Largest RDMA packet that the port sends, in bytes."""
     link_downed: Int | None = None
     """How often the link went down since the counters were cleared."""
     gid_types: dict[str, str] | None = None

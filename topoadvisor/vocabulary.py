@@ -279,6 +279,7 @@ nic.driver text | kernel driver
 nic.nearest_gpu text | label of the nearest GPU
 nic.nearest_class text | link class to the nearest GPU
 nic.mtu int | MTU in bytes
+nic.packet_bytes int | largest RDMA packet: what the port says, else what the MTU of a RoCE interface leaves
 nic.gpu_local bool | below one PCIe switch with some GPU
 nic.siblings_active int | other active RDMA devices as near to a GPU
 nic.numa_node int | NUMA node; -1 when the platform does not say

@@ -71,7 +71,10 @@ def test_a_snapshot() -> None:
         (bytes(range(256)) * 40, "binary data"),
         (b"\0" * 10_000, "binary data"),
         (gzip.compress(b"hello", mtime=0), "no GPU topology matrix"),
-        (gzip.compress(gzip.compress(gzip.compress(b"", mtime=0), mtime=0), mtime=0), "gzip data inside gzip data"),
+        (
+            gzip.compress(gzip.compress(gzip.compress(b"", mtime=0), mtime=0), mtime=0),
+            "compressed data inside compressed data",
+        ),
         (b"PK\x03\x04rest", "zip archive"),
         (b"\x89PNG\r\n\x1a\n", "a picture"),
         (encode(SNAPSHOT)[:60], "broken here, or ends too early"),

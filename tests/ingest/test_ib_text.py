@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from topoadvisor.ingest import text
 from topoadvisor.snapshot import IbPort, Nic
 
@@ -62,9 +64,8 @@ def test_ibstat() -> None:
 
 def test_ibv_devinfo() -> None:
     first, second = text.read(DEVINFO, "ib.txt").nics or []
-    assert first.ports == [
-        IbPort(port=1, state="ACTIVE", physical_state="LinkUp", rate_gbit=400.0, link_layer="InfiniBand")
-    ]
+    up = IbPort(port=1, state="ACTIVE", physical_state="LinkUp", rate_gbit=400.0, link_layer="InfiniBand")
+    assert first.ports == [msgspec.structs.replace(up, active_mtu=4096)]
     assert second.ports == [IbPort(port=1, state="DOWN", link_layer="Ethernet")]
 
 

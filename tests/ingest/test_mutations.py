@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 import time
 from pathlib import Path
@@ -140,10 +142,14 @@ def test_any_damage_to_a_text(data: bytes) -> None:
     reads(data)
 
 
-@settings(max_examples=60, deadline=None)
-@given(damaged(gzip.compress(TEXT, mtime=0)))
-def test_any_damage_to_a_gzip_file(data: bytes) -> None:
-    reads(data)
+@pytest.mark.parametrize("packed", [gzip.compress(TEXT, mtime=0), bz2.compress(TEXT), lzma.compress(TEXT)])
+def test_any_damage_to_a_compressed_file(packed: bytes) -> None:
+    @settings(max_examples=60, deadline=None)
+    @given(damaged(packed))
+    def damage(data: bytes) -> None:
+        reads(data)
+
+    damage()
 
 
 def archive() -> bytes:

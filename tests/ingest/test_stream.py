@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import tarfile
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -119,6 +122,13 @@ def test_what_unpacks_to_too_much_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         assert error.value.hint
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_texts_one_behind_the_other(pack: Callable[[bytes], bytes]) -> None:
+    packed = b"".join(pack(section.encode()) for section in SECTIONS)
+    assert of(packed) == of("".join(SECTIONS).encode())
+    assert of(packed + b"\0" * 512) == of(packed)
+
+
 def test_gzip_data_that_was_cut_gives_what_is_in_it() -> None:
     body = "".join(SECTIONS).encode()
     packed = gzip.compress(body) + gzip.compress(NOISE.encode())[:-200]
@@ -134,9 +144,13 @@ def test_gzip_data_that_was_cut_gives_what_is_in_it() -> None:
         (b"\x1f\x8b\x08\x00" + b"\xff" * 100, "the gzip data is damaged"),
         (b"\x1f\x8b", "the gzip data ends too early"),
         (b"\x1f\x8b" + b"\0" * 100, "the gzip data is damaged"),
+        (bz2.compress(b"hello" * 1000)[:20], "the bzip2 data ends too early"),
+        (b"BZh9" + b"\xff" * 100, "the bzip2 data is damaged"),
+        (lzma.compress(b"hello" * 1000)[:40], "the xz data ends too early"),
+        (lzma.compress(b"a", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]), "asks for more than 256 MiB"),
     ],
 )
-def test_gzip_data_that_holds_nothing(data: bytes, words: str) -> None:
+def test_compressed_data_that_hold_nothing(data: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words):
         of(data)
 
@@ -153,7 +167,7 @@ def tar(members: dict[str, bytes], *extra: tarfile.TarInfo, mode: str = "w") -> 
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 def test_a_tar_of_texts(mode: str) -> None:
     data = tar(
         {

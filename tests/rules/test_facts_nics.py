@@ -196,3 +196,23 @@ def test_virtual_functions_are_no_ports_of_their_own(machine: Machines) -> None:
     assert value(machine(nics=[of_first, first], pci=pci), "rdma.ports_sharing_a_card") == []
     assert value(machine(nics=[of_first, first, second], pci=pci), "rdma.ports_sharing_a_card") == ["mlx5_0", "mlx5_1"]
     assert value(machine(nics=[first, of_second], pci=pci), "rdma.ports_sharing_a_card") == ["mlx5_0", "mlx5_3"]
+
+
+@pytest.mark.parametrize(
+    ("mtu", "active", "layer", "packet"),
+    [
+        (1500, None, "Ethernet", 1024),
+        (4200, None, "Ethernet", 4096),
+        (4191, None, "Ethernet", 2048),
+        (9000, 1024, "Ethernet", 1024),
+        (None, 2048, "InfiniBand", 2048),
+        (4092, None, "InfiniBand", None),
+        (None, None, "Ethernet", None),
+    ],
+)
+def test_the_packet_size_is_the_ports_own_else_what_the_interface_leaves(
+    machine: Machines, mtu: int | None, active: int | None, layer: str, packet: int | None
+) -> None:
+    port = IbPort(port=1, state="ACTIVE", link_layer=layer, active_mtu=active)
+    facts = machine(nics=[Nic(name="mlx5_0", rdma=True, mtu=mtu, ports=[port])])
+    assert nic(facts, "nic.packet_bytes") == packet

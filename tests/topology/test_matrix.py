@@ -33,6 +33,12 @@ def test_a_computed_table(server: Snapshot) -> None:
     assert computed.cpu_affinity["GPU4"] == "32-63"
 
 
+def test_a_computed_table_shows_the_nodes_of_gpu_memory(server: Snapshot) -> None:
+    gpus = [msgspec.structs.replace(server.gpus[0], memory_numa_node=255), *server.gpus[1:]]
+    (computed,) = matrix.of(msgspec.structs.replace(server, gpus=gpus), build(server))
+    assert computed.gpu_numa_id == {"GPU0": "255", "GPU1": None, "GPU2": None, "GPU3": None, "GPU4": None}
+
+
 def test_unknown_cells_are_left_out(guest: Snapshot) -> None:
     gpus = [msgspec.structs.replace(gpu, nvlinks=None) for gpu in guest.gpus]
     snapshot = msgspec.structs.replace(guest, gpus=gpus)

@@ -29,9 +29,7 @@ _KINDS: Final = (
 
 _MAGIC: Final = (
     (b"PK\x03\x04", "a zip archive", "Unpack it first."),
-    (b"\xfd7zXZ", "xz data", "Unpack it first: `xz -dc FILE | topoadvisor scan -`."),
     (b"(\xb5/\xfd", "zstd data", "Unpack it first: `zstd -dc FILE | topoadvisor scan -`."),
-    (b"BZh", "bzip2 data", "Unpack it first: `bunzip2 -c FILE | topoadvisor scan -`."),
     (b"\x89PNG", "a picture", "Copy the matrix as text; a screenshot cannot be read."),
     (b"\xff\xd8\xff", "a picture", "Copy the matrix as text; a screenshot cannot be read."),
     (b"%PDF", "a PDF document", "Copy the matrix out of it as text."),

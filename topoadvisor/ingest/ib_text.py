@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from topoadvisor.ingest.lines import Line
-from topoadvisor.ingest.part import Part, decimal, source
+from topoadvisor.ingest.part import Part, decimal, number, source
 from topoadvisor.snapshot import IbPort, Nic, Snapshot
 
 IBSTAT_LINE: Final = re.compile(r"^\s*CA '(?P<name>[A-Za-z][\w.-]{0,62})'\s*$")
@@ -48,22 +48,23 @@ def _part(name: str, lines: Iterable[Line], begins: re.Pattern[str], file: str) 
         elif values is not None and (value := _VALUE.match(line.text)):
             values.setdefault(value["key"].lower(), value["value"].strip())
     read = [
-        Nic(name=device, rdma=True, ports=[_port(number, told) for number, told in sorted(found.items())])
+        Nic(name=device, rdma=True, ports=[_port(port, told) for port, told in sorted(found.items())])
         for device, found in nics.items()
     ]
     return Part(Snapshot(sources=[source(name)], nics=read), file)
 
 
-def _port(number: int, told: dict[str, str]) -> IbPort:
+def _port(port: int, told: dict[str, str]) -> IbPort:
     state = told.get("state", "").removeprefix("PORT_").partition(" ")[0].lower()
     physical = (told.get("physical state") or told.get("phys_state") or "").partition(" (")[0]
     layer = (told.get("link layer") or told.get("link_layer") or "").lower()
     return IbPort(
-        port=number,
+        port=port,
         state=_STATES.get(state),
         physical_state=_physical(physical),
         rate_gbit=_rate(told),
         link_layer=_LAYERS.get(layer),
+        active_mtu=number(told.get("active_mtu", "").partition(" ")[0]),
     )
 
 

@@ -7,23 +7,22 @@ is followed: a name there only serves to say where something was found.
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import re
 import stat
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from topoadvisor.errors import InputError, Unrecognised
 from topoadvisor.ingest import lines as line_reader
-from topoadvisor.ingest import split, text
+from topoadvisor.ingest import split, text, unpack
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part
+from topoadvisor.ingest.unpack import Stream
 from topoadvisor.snapshot import RawText, Snapshot, Source
 
 if TYPE_CHECKING:
@@ -38,9 +37,8 @@ MAX_UNPACKED: Final = 1 << 30
 MAX_FILES: Final = 10_000
 _MAX_DEPTH: Final = 8
 _PLAIN, _MEMBER = 0, 2
-"""How deep a document lies: a file, and a file in a tar; each may be packed with gzip, which is one deeper."""
+"""How deep a document lies: a file, and a file in a tar; each may be compressed, which is one deeper."""
 _BLOCK: Final = 1 << 16
-_GZIP: Final = b"\x1f\x8b"
 _WHOLE_ONLY: Final = (b"\xff\xfe", b"\xfe\xff")
 """UTF-16, whose lines are not found by their bytes."""
 _TAR: Final = slice(257, 262)
@@ -68,10 +66,6 @@ _CONTEXT: Final = 2000
 """Bytes in which the lines before are looked for."""
 _GAP: Final = 24
 """Empty lines that stand for what was left out, so that two tables stay two."""
-
-
-class Stream(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 Whole = Callable[[bytes, str], list[Part]]
@@ -154,37 +148,13 @@ class _Counted:
         return data
 
 
-class _Unzipped:
-    """What a gzip stream holds; damage ends it early and is kept in `damage`."""
-
-    def __init__(self, packed: Stream, source: _Source) -> None:
-        self._file = gzip.GzipFile(fileobj=packed, mode="rb")  # type: ignore[call-overload]  # only read is called
-        self._source = source
-        self.damage: str | None = None
-
-    def read(self, size: int, /) -> bytes:
-        if self.damage is not None:
-            return b""
-        try:
-            # read1: what came before the damage is not lost with it.
-            data: bytes = self._file.read1(size)
-        except EOFError:
-            self.damage = "the gzip data ends too early"
-        except (OSError, zlib.error):
-            self.damage = "the gzip data is damaged"
-        else:
-            self._source.count(len(data))
-            return data
-        return b""
-
-
 def is_tar(start: bytes) -> bool:
     """Whether a tar begins like this."""
     return start[_TAR] == b"ustar"
 
 
 def parts(stream: Stream, file: str, whole: Whole, check: Check) -> list[Part]:
-    """The parts of a document: a text of any length, packed with gzip or not, or a tar of such texts.
+    """The parts of a document: a text of any length, compressed (gzip, bzip2, xz) or not, or a tar of such texts.
 
     Raises InputError with one sentence when there is nothing to read, or more than `MAX_UNPACKED`.
     """
@@ -202,17 +172,17 @@ def _read_full(stream: Stream, size: int) -> bytes:
 
 def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list[Part]:
     head = _read_full(stream, WHOLE + 1)
-    if head.startswith(_GZIP):
+    unpacked = unpack.stream(head, Joined(head, stream), source.count)
+    if unpacked is not None:
         if depth not in (_PLAIN, _MEMBER):
-            raise Unrecognised("this is gzip data inside gzip data", file=file, hint=_HINT)
-        unzipped = _Unzipped(Joined(head, stream), source)
+            raise Unrecognised("this is compressed data inside compressed data", file=file, hint=_HINT)
         try:
-            found = _document(unzipped, file, source, depth=depth + 1)
+            found = _document(unpacked, file, source, depth=depth + 1)
         except Unrecognised as error:
-            if unzipped.damage is None:
+            if unpacked.damage is None:
                 raise
-            raise InputError(unzipped.damage, file=file, hint="Copy the file again.") from error
-        damage = unzipped.damage
+            raise InputError(unpacked.damage, file=file, hint="Copy the file again.") from error
+        damage = unpacked.damage
         return found if damage is None else [part.noted(reason=damage) for part in found]
     if is_tar(head) and depth < _MEMBER:
         return _gather(_tar_members(Joined(head, stream), file, source), source)

@@ -30,6 +30,10 @@ from topoadvisor.topology.links import PCIE_ORDER
 if TYPE_CHECKING:
     from topoadvisor.topology.model import Topology
 
+_PACKETS: Final = (256, 512, 1024, 2048, 4096)
+_HEADERS: Final = 96
+"""Bytes that RoCE puts around a packet at most (`iboe_get_mtu` in Linux, `include/rdma/ib_addr.h`)."""
+_NO_PACKET: Final = "the packet size of an InfiniBand port is not the interface's MTU; `ibv_devinfo` prints it"
 _BELOW_A_SWITCH: Final = ("PIX", "PXB")
 _ORDER: Final = {"X": 0, "C2C": 1, **{str(name): place for place, name in enumerate(PCIE_ORDER, start=2)}}
 
@@ -99,9 +103,18 @@ def _device(scope: Scope, nic: Nic, sources: Sources) -> None:
     speed = nic.speed_mbit / 1000 if nic.speed_mbit is not None and nic.speed_mbit > 0 else None
     scope.read("nic.rate_gbit", max(rates, default=speed), origin, why)
     scope.read("nic.driver", nic.driver, origin, why)
-    scope.read("nic.mtu", nic.mtu, origin, why)
+    mtu = scope.read("nic.mtu", nic.mtu, origin, why)
+    if port is not None and port.active_mtu is not None:
+        scope.read("nic.packet_bytes", port.active_mtu, origin, why)
+    else:
+        scope.put("nic.packet_bytes", follow(_packet, mtu, scope.facts["nic.link_layer"], reason=_NO_PACKET))
     scope.read("nic.numa_node", nic.numa_node, origin, why)
     scope.read("nic.kind", nic.kind, origin, why)
+
+
+def _packet(mtu: int, layer: str) -> int | None:
+    """The largest RDMA packet that fits an Ethernet interface, in bytes; None for other link layers."""
+    return max((size for size in _PACKETS if size + _HEADERS <= mtu), default=0) if layer == "Ethernet" else None
 
 
 def _slot(scope: Scope, nic: Nic, devices: Mapping[str, PciDevice], sources: Sources) -> None:
@@ -149,7 +162,8 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     missing = unread or next((state for state in states if isinstance(state, Unknown)), None)
     active = [name for name in _natural(devices) if devices[name].value("nic.state") == "ACTIVE"]
     node.put("rdma.active", missing or Known(active, blend(states) if states else origin))
-    node.put("rdma.link_layers", missing or Known(_layers(active, devices), blend(states) if states else origin))
+    told = origin if all(isinstance(state, Known) and state.origin == origin for state in states) else blend(states)
+    node.put("rdma.link_layers", missing or Known(_layers(active, devices), told))
     node.put("rdma.efa", unread or any_of([_efa(name, scope, origin, snapshot) for name, scope in devices.items()]))
     local = _local(active, devices, missing)
     node.put("rdma.gpu_local", local)
@@ -187,7 +201,8 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
         if scope.value("nic.kind") in ("physical", "bond", None) and scope.value("nic.state") in ("up", "ACTIVE")
     ]
     rates = [rate.value for rate in fast if isinstance(rate, Known)]
-    node.put("net.fastest_gbit", unread or Known(max(rates, default=0.0), blend(fast) if fast else origin))
+    same = all(isinstance(rate, Known) and rate.origin == origin for rate in fast)
+    node.put("net.fastest_gbit", unread or Known(max(rates, default=0.0), origin if same else blend(fast)))
     first = node.put("net.bootstrap", _bootstrap(snapshot.nics or [], candidates))
     node.put("net.bootstrap_suspicious", follow(lambda name, names: name in names, first, suspicious))
 

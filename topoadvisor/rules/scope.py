@@ -69,7 +69,7 @@ _SAID: Final[dict[str, tuple[str, ...]]] = {
     **{f"nic.{name}": (".ports", f".{name}") for name in ("state", "link_layer")},
     "nic.rdma": (".rdma", ""),
     "nic.rate_gbit": (".ports", ".speed_mbit"),
-    "nic.link_downed": (".ports",),
+    **dict.fromkeys(("nic.link_downed", "nic.packet_bytes"), (".ports",)),
     "driver.version": ("driver.version",),
     "driver.flavour": ("driver.flavour",),
     "driver.patched_p2p": ("driver.banner",),

@@ -188,6 +188,8 @@ def _computed(snapshot: Snapshot, topology: Topology) -> Matrix:
         if relation is not None:
             cells[labels[a]][labels[b]] = cells[labels[b]][labels[a]] = str(relation)
     listed = {f"gpu:{gpu.index}": gpu.cpu_affinity for gpu in snapshot.gpus}
+    memory = {f"gpu:{gpu.index}": gpu.memory_numa_node for gpu in snapshot.gpus}
+    own = {label: None if (id := memory.get(node)) is None else str(id) for node, label in gpus.items()}
     cpus: dict[str, str | None] = {}
     numa: dict[str, str | None] = {}
     for node, label in gpus.items():
@@ -201,5 +203,6 @@ def _computed(snapshot: Snapshot, topology: Topology) -> Matrix:
         cells=cells,
         cpu_affinity=cpus if any(cpus.values()) else {},
         numa_affinity=numa if any(numa.values()) else {},
+        gpu_numa_id=own if any(own.values()) else {},
         nic_legend={label: graph.nodes[node]["label"] for node, label in nics.items()},
     )
