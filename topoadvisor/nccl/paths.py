@@ -238,8 +238,8 @@ def _reach(source: Node, to: Node, way: Path | None, detour: Path | None, given:
 def _told(path: Path, apart: bool, to: Node) -> Reach:
     if path.far is not None and not (apart and path.kind is NcclPath.SYS):
         return Reach(None, None, unknown=path.far)
-    # What leads back to the destination is no link: it only carries a reason.
-    links = tuple(link for link in path.links if link.to is not to)
+    # A local link back to the destination is none: it only carries a reason.
+    links = tuple(link for link in path.links if link.to is not to or link.kind is not NcclPath.LOC)
     nodes = (to, *(link.to for link in links))
     gbps = None if path.unknown else path.gbps
     return Reach(path.kind, gbps, path.inferred, path.unknown, nodes[::-1], replace(path, links=links))
