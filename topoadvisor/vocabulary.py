@@ -313,6 +313,7 @@ variable.omits texts | RDMA devices next to a GPU that NCCL_IB_HCA leaves out
 variable.exact text | the same list with exact names, for those two
 variable.missing texts | names in a value of GLOO_SOCKET_IFNAME or NCCL_IB_HCA that nothing here has
 variable.unknown_words texts | what NCCL 2.24 and newer does not know in NCCL_ALGO or NCCL_PROTO
+variable.needs_nvls bool | NCCL_ALGO leaves all_reduce nothing but NVLink SHARP (NVLS, NVLSTree)
 variable.forces_ll128 bool | NCCL_PROTO enables LL128 past NCCL's safety check
 variable.level text | NCCL level that the value becomes; empty when NCCL ignores it
 variable.overridden bool | another setting of this name wins

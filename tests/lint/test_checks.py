@@ -12,6 +12,7 @@ from topoadvisor.lint import fixes, run
 from topoadvisor.lint.codes import CODES
 from topoadvisor.lint.document import Finding, Report
 from topoadvisor.lint.readers import embedded
+from topoadvisor.predict.effects import Effects
 from topoadvisor.rules.load import load
 
 RULES = load()
@@ -31,7 +32,7 @@ def codes(text: str, name: str = "run.sh", **more: object) -> list[str]:
 
 
 def on(machine: str) -> dict[str, object]:
-    return {"snapshot": detect.read([machine], stdin=None), "topology": machine}  # type: ignore[arg-type]
+    return {"snapshot": detect.read([machine], stdin=None), "topology": machine, "effects": Effects}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [code for code, entry in CODES.items() if entry.example])
@@ -239,6 +240,42 @@ def test_the_machine_is_judged_by_the_rules() -> None:
     assert found["P2P002"].severity == "error"
     assert told("export NCCL_P2P_LEVEL=SYS\n", **on("fixture:8x4090"))[0].code == "P2P024"
     assert codes("export NCCL_PROTO=^LL\n", **on("fixture:4xa100-pcie")) == ["ENV001"]
+
+
+@pytest.mark.parametrize(
+    ("line", "machine", "code", "words"),
+    [
+        ("NCCL_P2P_LEVEL=NVL", "dgx-h100", "ENV173", "changes nothing"),
+        ("NCCL_P2P_LEVEL=NVL", "dgx-1v", "ENV174", "12 pairs (GPU0-GPU5, GPU0-GPU6, GPU0-GPU7, GPU1-GPU4, …): SHM"),
+        ("NCCL_NVB_DISABLE=1", "dgx-1v", "ENV174", "instead of P2P/indirect"),
+        ("NCCL_SHM_DISABLE=1", "dgx-h100", "ENV173", "changes nothing"),
+        ("NCCL_SHM_DISABLE=1", "dgx-1v", "SYS002", "network stack"),
+        ("NCCL_P2P_DISABLE=1", "4xa6000-acs", "ENV173", "changes nothing"),
+        ("NCCL_P2P_DISABLE=1", "gh200", "P2P002", "turns NVLink off"),
+        ("NCCL_NET_GDR_READ=0", "dgx-h100", "ENV174", "when sending"),
+        ("NCCL_IB_GID_INDEX=3", "dgx-h100", "NET057", "InfiniBand"),
+        ("NCCL_ALGO=NVLS", "dgx-a100", "ENV024", "does not have"),
+        ("NCCL_ALGO=NVLS", "dgx-h100", "ENV002", "overrides"),
+        ("NCCL_IB_HCA=mlx5_77", "dgx-h100", "NET011", "none of the active ports"),
+        ("NCCL_SOCKET_IFNAME=eth77", "dgx-h100", "NET020", "no interface"),
+    ],
+)
+def test_what_a_line_does_on_a_machine(line: str, machine: str, code: str, words: str) -> None:
+    found = told(f"export {line}\n", **on(f"fixture:{machine}"))
+    assert [each.code for each in found] == [code]
+    assert words in found[0].message
+
+
+def test_what_a_machine_advises_is_no_cost() -> None:
+    machine = on("fixture:4xa6000-acs")
+    assert "ENV174" not in codes("export NCCL_P2P_LEVEL=SYS NCCL_P2P_DISABLE=1\n", **machine)
+
+
+def test_what_the_machine_decides_stays_open_where_it_was_not_read() -> None:
+    open_ = report("export NCCL_P2P_LEVEL=NVL\n").unknown
+    assert ("NCCL_P2P_LEVEL", "ENV174") in {(each.variable, each.code) for each in open_}
+    there = report("export NCCL_NVLS_ENABLE=1\n", **on("fixture:paste-8xa100"))
+    assert [(each.code, each.variable) for each in there.unknown] == [("ENV174", "NCCL_NVLS_ENABLE")]
 
 
 def test_each_value_of_a_sweep_is_judged_on_the_machine() -> None:

@@ -149,6 +149,7 @@ class _Asked:
 
     def judge(self, sources: list[Source]) -> Report:
         from topoadvisor.lint import run
+        from topoadvisor.predict.effects import Effects
 
         return run.lint(
             sources,
@@ -158,6 +159,7 @@ class _Asked:
             nccl_library=self.nccl_library,
             snapshot=self.snapshot,
             topology=self.topology,
+            effects=Effects,
             overridden=self.overridden,
         )
 

@@ -332,6 +332,28 @@ CODES: Final = {
         "run.sh",
         topology="fixture:dgx-h100",
     ),
+    "ENV173": Code(
+        "no-effect-here",
+        "info",
+        "A line that changes nothing on this machine",
+        "A prediction with the line and one without are the same: transports between all GPUs, rings, GPUDirect RDMA "
+        "and features. Only variables all of whose effect shows there are judged.",
+        "Delete it, unless other machines read it, too.",
+        "export NCCL_P2P_LEVEL=NVL\n",
+        "run.sh",
+        topology="fixture:dgx-h100",
+    ),
+    "ENV174": Code(
+        "costs-something-here",
+        "warning",
+        "A line that takes speed away on this machine",
+        "With the line a prediction has slower transports between GPUs, slower rings, less GPUDirect RDMA or one "
+        "feature less than without it, and no rule advises the line for this machine.",
+        "Delete it, unless it works around a fault; then write down which. `topoadvisor predict --env FILE` shows all.",
+        "export NCCL_P2P_LEVEL=NVL\n",
+        "run.sh",
+        topology="fixture:dgx-1v",
+    ),
     "ENV191": Code(
         "ignore-without-reason",
         "warning",

@@ -24,6 +24,7 @@ from topoadvisor.lint.document import (
     Severity,
     Undecided,
 )
+from topoadvisor.lint.effects import OnMachine
 from topoadvisor.lint.found import Found, Judge
 from topoadvisor.lint.model import Assignment, Contents, Repair, Unreadable, printable, shown
 from topoadvisor.lint.pieces import Piece
@@ -69,14 +70,16 @@ def lint(
     nccl_library: Library | None = None,
     snapshot: Snapshot | None = None,
     topology: str | None = None,
+    effects: OnMachine | None = None,
     overridden: bool = False,
 ) -> Report:
     """Judge all files. `version` is NCCL's, None = that of the machine, or not known and the newest is taken.
 
-    `overridden`: the sources are in force together, the first one above the others. Raises InputError for a file that
-    the user named and that cannot be parsed.
+    `effects` predicts what lines change on the machine; None = only the rules judge. `overridden`: the sources are in
+    force together, the first one above the others. Raises InputError for a file that the user named and that cannot be
+    parsed.
     """
-    machine = MachineJudge(snapshot, version, rules)
+    machine = MachineJudge(snapshot, version, rules, effects)
     if version is None and machine.version is not None:
         version, version_from = machine.version, "the topology"
     judge = Judge(version, nccl_library.names if nccl_library is not None else None, machine.known)

@@ -126,6 +126,16 @@ def forces_ll128(text: str) -> bool:
     return any(("ll128" in choice.names) != choice.inverted for choice in parse(text))
 
 
+def needs_nvls(text: str) -> bool:
+    """Whether a NCCL_ALGO value leaves all_reduce nothing but NVLink SHARP."""
+    left = ALGORITHMS
+    for choice in parse(text):
+        if choice.function in (None, "allreduce") and choice.names:
+            named = frozenset(choice.names)
+            left = ALGORITHMS - named if choice.inverted else ALGORITHMS & named
+    return bool(left) and left <= {"nvls", "nvlstree"}
+
+
 def unknown_words(text: str, names: frozenset[str]) -> list[str]:
     """What NCCL does not know in a value, and since 2.24.3 dies of. `names` are those allowed."""
     return list(_unknown(parse(text), names))

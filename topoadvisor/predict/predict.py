@@ -50,12 +50,12 @@ def predict(
     if isinstance(visible, Known) and visible.value:
         chosen = [int(label.removeprefix("GPU")) for label in visible.value]
         notes.append(f"The job is on the {len(chosen)} GPUs that CUDA_VISIBLE_DEVICES lists.")
-    asked = Asked(chosen, *_gdr(analysis), Searches(), hosts)
+    asked = Asked(chosen, *gdr(analysis), Searches(), hosts)
     everything = snapshot
     version = look(snapshot, asked).version
     failing = list(failures.find(_first(snapshot.settings or ()), analysis.facts, version))
     for each in failing:
-        snapshot = _without(snapshot, each.name)
+        snapshot = without(snapshot, each.name)
     outlook = look(snapshot, asked)
     return Prediction(
         nccl=_nccl(snapshot, outlook),
@@ -76,7 +76,7 @@ def predict(
     )
 
 
-def _gdr(analysis: Analysis) -> tuple[bool | None, str]:
+def gdr(analysis: Analysis) -> tuple[bool | None, str]:
     """Whether there is a way for GPUDirect RDMA at all, and how that is known."""
     efa = analysis.facts.node["rdma.efa"]
     if isinstance(efa, Known) and efa.value:
@@ -117,7 +117,7 @@ def _present(snapshot: Snapshot, asked: Asked, outlook: Outlook) -> Iterator[Dif
     for setting in _first(snapshot.settings or ()):
         found = []
         if setting.name in DECISIVE:
-            found = changes.between(look(_without(snapshot, setting.name), asked), outlook)
+            found = changes.between(look(without(snapshot, setting.name), asked), outlook)
         yield Difference(name=setting.name, value=setting.value, origin=setting.place, recommended=False, changes=found)
 
 
@@ -131,13 +131,13 @@ def _advised(
         yield Difference(name=setting.name, value=setting.value, origin=setting.rule, recommended=True, changes=found)
 
 
-def _without(snapshot: Snapshot, name: str) -> Snapshot:
+def without(snapshot: Snapshot, name: str) -> Snapshot:
     kept = [setting for setting in snapshot.settings or () if setting.name != name]
     return msgspec.structs.replace(snapshot, settings=kept)
 
 
 def _with(snapshot: Snapshot, advised: AdvisedSetting) -> Snapshot:
-    changed = _without(snapshot, advised.name)
+    changed = without(snapshot, advised.name)
     if advised.value is None:
         return changed
     setting = Setting(name=advised.name, value=advised.value, origin=advised.rule)

@@ -6,7 +6,7 @@ The lines become the settings of the snapshot, and the rules judge; nothing that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -15,6 +15,7 @@ import msgspec
 
 from topoadvisor.lint.checks.values import measures
 from topoadvisor.lint.codes import DROPPED_RULES
+from topoadvisor.lint.effects import JUDGED, OnMachine
 from topoadvisor.lint.found import Found, about
 from topoadvisor.lint.model import Assignment, Contents, printable
 from topoadvisor.nccl import defaults, reading, settings
@@ -30,6 +31,7 @@ _MOST_ROUNDS: Final = 8
 _NEEDS_MACHINE: Final = frozenset({"ENV001", "ENV002", "ENV022", "NET033"})
 """Rules that take over from a check of ours where the machine is known."""
 _READS: Final = re.compile(r"env\.([A-Z][A-Z0-9_]*)")
+_COSTS: Final = "ENV174"
 _NO_TOPOLOGY: Final = "no topology was given"
 
 
@@ -47,10 +49,13 @@ class Open:
 class MachineJudge:
     """Rules about variables, on one machine or, without a snapshot, on what needs none."""
 
-    def __init__(self, snapshot: Snapshot | None, version: str | None, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self, snapshot: Snapshot | None, version: str | None, rules: Sequence[Rule], effects: OnMachine | None
+    ) -> None:
         self.known = snapshot is not None
         self._snapshot = _with_version(snapshot or Snapshot(), version)
         self._topology = graph.build(self._snapshot)
+        self._effects = effects(self._snapshot) if effects is not None and self.known else None
         stable = [rule for rule in rules if rule.status == "stable"]
         self._about_variables = [rule for rule in stable if rule.subject == "variable" and rule.id not in self._dropped]
         self._reading = [rule for rule in stable if rule.subject != "variable" and _READS.search(rule.when)]
@@ -104,7 +109,42 @@ class MachineJudge:
                     undecided.append(Open(assignment, outcome.rule.id, reason, missing))
             if self.known:
                 found += self._others(lines, base)
-                found += self._defaults(_with_one_value(contents, lines), base)
+                single = _with_one_value(contents, lines)
+                found += self._defaults(single, base)
+                changed, unread = self._changes(lines, single, base, {each.at for each in found})
+                found += changed
+                undecided += unread
+            else:
+                undecided += [
+                    Open(each, _COSTS, _NO_TOPOLOGY, ())
+                    for name, each in lines.items()
+                    if name in JUDGED and each.value
+                ]
+        return found, undecided
+
+    def _changes(
+        self, lines: dict[str, Assignment], single: Container[str], base: FactBase, told: Set[int]
+    ) -> tuple[list[Found], list[Open]]:
+        """What a prediction with and without a line shows, where no rule speaks of it."""
+        found: list[Found] = []
+        undecided: list[Open] = []
+        settings_there = [Setting(name=name, value=each.value or "", origin="") for name, each in lines.items()]
+        effects = self._effects.of(settings_there) if self._effects is not None else {}
+        for name, effect in effects.items():
+            each = lines[name]
+            if each.at in told:
+                continue
+            if effect.worse:
+                message = f"{name}={each.value} costs something here: {'; '.join(effect.changes)}"
+                found.append(about(each, _COSTS, message))
+            elif effect.unknown is not None:
+                undecided.append(Open(each, _COSTS, effect.unknown, ()))
+            elif not effect.changes and name in single:
+                version = machine.nccl_version(base.node) or settings.NEWEST
+                message = (
+                    f"{name}={each.value} changes nothing on this machine: NCCL {version} does the same without it"
+                )
+                found.append(about(each, "ENV173", message))
         return found, undecided
 
     def _others(self, lines: dict[str, Assignment], base: FactBase) -> Iterator[Found]:
