@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from topoadvisor.lint import run
 from topoadvisor.render import lint_formats, lint_text
 from topoadvisor.rules.load import load
@@ -43,6 +45,37 @@ def test_sarif_names_rules_places_repairs_and_what_is_silenced() -> None:
     region = replacement["deletedRegion"]
     line = TEXT.splitlines()[region["startLine"] - 1]
     assert line[region["startColumn"] - 1 : region["endColumn"] - 1] == "8M"
+
+
+def test_sarif_describes_its_rules_for_people() -> None:
+    (sarif_run,) = lint_formats.sarif(report(), RULES)["runs"]
+    for rule in sarif_run["tool"]["driver"]["rules"]:
+        text = json.dumps(rule)
+        assert "{variable" not in text
+        assert rule["shortDescription"]["text"][0].isupper()
+        assert f"topoadvisor explain {rule['id']}" in rule["help"]["text"]
+    (of_rule,) = [rule for rule in sarif_run["tool"]["driver"]["rules"] if rule["id"] == "P2P011"]
+    assert of_rule["helpUri"].startswith("https://")
+    assert f"- <{of_rule['helpUri']}>" in of_rule["help"]["markdown"]
+
+
+def test_sarif_knows_a_finding_again_when_lines_have_moved() -> None:
+    def marks(text: str) -> list[str]:
+        found = run.lint([run.Source("run.sh", text, "shell")], RULES)
+        results = lint_formats.sarif(found, RULES)["runs"][0]["results"]
+        return [each["partialFingerprints"]["topoadvisorFinding/v1"] for each in results]
+
+    once = marks(TEXT)
+    assert len(set(once)) == len(once)
+    assert marks(f"#!/bin/bash\n\n{TEXT}") == once
+    twice = marks("NCCL_IB_TC=1 ./a\n" * 2 + "export NCCL_IB_TIMEOUT=1000\n./a\nexport NCCL_IB_TIMEOUT=1000\n")
+    assert len(set(twice)) == len(twice) == 2
+
+
+def test_a_file_below_the_root_is_named_from_there() -> None:
+    result = lint_formats.sarif(report("./a:b/c.sh"), RULES)["runs"][0]["results"][0]
+    location = result["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert location == {"uri": "a%3Ab/c.sh", "uriBaseId": "%SRCROOT%"}
 
 
 def test_a_file_by_its_full_path_is_a_uri() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections import Counter
 from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,7 +16,11 @@ from topoadvisor.lint.model import shown
 from topoadvisor.rules.model import Rule
 
 _LEVELS: Final = {"error": "error", "warning": "warning", "info": "note"}
+_ABOUT_ONE_MACHINE: Final = "The result says what to do on the machine that was judged for."
 _COMMANDS: Final = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+_LINES: Final = re.compile(r"\bline \d+")
 
 
 def github(report: Report) -> str:
@@ -44,12 +51,13 @@ def sarif(report: Report, rules: list[Rule]) -> dict[str, Any]:
     used = sorted({each.code for each in report.findings} | {each.finding.code for each in report.ignored})
     by_id = {rule.id: rule for rule in rules}
     index = {code: place for place, code in enumerate(used)}
-    results = [_result(each, index) for each in report.findings]
+    marks = _Fingerprints()
+    results = [_result(each, index, marks) for each in report.findings]
     for silenced in report.ignored:
         suppression: dict[str, str] = {"kind": "inSource"}
         if silenced.reason:
             suppression["justification"] = silenced.reason
-        results.append({**_result(silenced.finding, index), "suppressions": [suppression]})
+        results.append({**_result(silenced.finding, index, marks), "suppressions": [suppression]})
     driver = {
         "name": "topoadvisor",
         "version": __version__,
@@ -67,7 +75,7 @@ def sarif(report: Report, rules: list[Rule]) -> dict[str, Any]:
 
 
 def _not_read(each: NotRead) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(each.file)}}
+    place: dict[str, Any] = {"artifactLocation": _location(each.file)}
     if each.line is not None:
         place["region"] = {"startLine": each.line, "startColumn": each.column or 1}
     return {
@@ -78,30 +86,67 @@ def _not_read(each: NotRead) -> dict[str, Any]:
 
 
 def _rule(code: str, rule: Rule | None) -> dict[str, Any]:
+    links: list[str] = []
     if code in CODES:
         entry = CODES[code]
-        name, short, full = entry.name, entry.what, f"{entry.why} {entry.do}"
-        severity = entry.severity
+        name, short, full, severity = entry.name, entry.what, entry.why, entry.severity
+        advice = entry.do
     else:
         assert rule is not None
-        name, short, full, severity = rule.name, rule.title, rule.why.strip(), rule.severity
-    return {
+        # Its title is a sentence about one machine, with gaps for its facts.
+        name, short, full, severity = rule.name, _sentence(rule.name), rule.why, rule.severity
+        advice = _ABOUT_ONE_MACHINE
+        links = [each.url for each in rule.references]
+    help_text = f"{advice} More: {_explain(code)}."
+    found: dict[str, Any] = {
         "id": code,
         "name": name,
         "shortDescription": {"text": short},
-        "fullDescription": {"text": full},
+        "fullDescription": {"text": " ".join(full.split())},
+        "help": {
+            "text": "\n".join([help_text, *links]),
+            "markdown": "\n".join([help_text.replace(_explain(code), f"`{_explain(code)}`"), *_list(links)]),
+        },
         "defaultConfiguration": {"level": _LEVELS[severity]},
     }
+    if links:
+        found["helpUri"] = links[0]
+    return found
 
 
-def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
-    location = {"uri": _uri(finding.file)}
+def _explain(code: str) -> str:
+    return f"topoadvisor explain {code}"
+
+
+def _sentence(name: str) -> str:
+    return f"{name[:1].upper()}{name[1:].replace('-', ' ')}"
+
+
+def _list(links: list[str]) -> list[str]:
+    return ["", *(f"- <{link}>" for link in links)] if links else []
+
+
+class _Fingerprints:
+    """Marks by which a finding is known again when lines around it have moved."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def of(self, finding: Finding) -> str:
+        text = "\0".join((finding.file, finding.code, finding.variable, _LINES.sub("", finding.message)))
+        self._seen[text] += 1
+        return hashlib.sha256(f"{text}\0{self._seen[text]}".encode()).hexdigest()[:32]
+
+
+def _result(finding: Finding, index: dict[str, int], marks: _Fingerprints) -> dict[str, Any]:
+    location = _location(finding.file)
     region: dict[str, int] = {"startLine": finding.line, "startColumn": finding.column}
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": index[finding.code],
         "level": _LEVELS[finding.severity],
-        "message": {"text": finding.message},
+        "message": {"text": "\n".join([finding.message, *finding.advice])},
+        "partialFingerprints": {"topoadvisorFinding/v1": marks.of(finding)},
         "locations": [{"physicalLocation": {"artifactLocation": location, "region": region}}],
     }
     if finding.fix is not None:
@@ -128,7 +173,8 @@ def _fix(fix: Fix, location: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _uri(file: str) -> str:
+def _location(file: str) -> dict[str, str]:
+    """Where a file is: below the root of what is checked, which the reader of the log knows, or by its full path."""
     path = PurePath(file)
     text = quote(path.as_posix(), errors="surrogateescape")
-    return f"file://{text}" if path.is_absolute() else text
+    return {"uri": f"file://{text}"} if path.is_absolute() else {"uri": text, "uriBaseId": "%SRCROOT%"}
