@@ -197,6 +197,38 @@ def test_blanks_around_the_sign_are_an_error_in_a_shell(text: str, repaired: str
     assert fixes.apply(text, [finding])[0] == repaired
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("mlx5_0 mlx5_1", "commas only"),
+        ("mlx5_0;mlx5_1", "no patterns"),
+        ("mlx5_[0-3]", "no patterns"),
+        ("mlx5_*", "no patterns"),
+        ("!mlx5_0", "no patterns"),
+    ],
+)
+def test_lists_of_devices_have_no_patterns(value: str, words: str) -> None:
+    (finding,) = told(f'export NCCL_IB_HCA="{value}"\n')
+    assert finding.code == "ENV112"
+    assert words in finding.message
+
+
+def test_addresses_are_no_interfaces() -> None:
+    (finding,) = told("export NCCL_SOCKET_IFNAME=10.0.0.5\n")
+    assert "address" in finding.message
+    assert codes("export NCCL_SOCKET_IFNAME=enp1s0f0np0,bond0.100,eth0:1,ib-0_a\n") == []
+
+
+def test_options_in_quotes_are_handed_to_the_ranks() -> None:
+    assert codes('deepspeed --launcher_args "-x NCCL_IB_DISABLE=true" a.py\n') == ["ENV112"]
+    assert codes('deepspeed --launcher_args="-x NCCL_IB_DISABLE=true" a.py\n') == ["ENV112"]
+
+
+def test_a_command_of_yaml_that_measures_is_left_alone() -> None:
+    assert codes("command: [mpirun, -x, NCCL_ALGO=Ring, /x/all_reduce_perf]\n", "x.yaml") == []
+    assert codes("command: [mpirun, -x, NCCL_ALGO=Ring, /x/train]\n", "x.yaml") == ["ENV116"]
+
+
 def test_blanks_in_an_env_file_are_told_and_the_value_is_judged() -> None:
     text = "NCCL_IB_DISABLE = true\nOTHER = 1\n"
     assert codes(text, ".env") == ["ENV112", "ENV122"]

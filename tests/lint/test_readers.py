@@ -144,6 +144,19 @@ def test_units_of_systemd(text: str, expected: list[tuple[str, str | None, str]]
         assert text[each.at :].startswith(each.name)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("setenv(\"NCCL_NET\", \"IB\")\npushenv( 'NCCL_ALGO', 'Ring' )\n", [("NCCL_NET", "IB"), ("NCCL_ALGO", "Ring")]),
+        ('if x then setenv("NCCL_TOPO_FILE", pathJoin(root, "t.xml")) end\n', [("NCCL_TOPO_FILE", None)]),
+        ('setenv("NCCL_TOPO_FILE", "/a/" .. x)\n', [("NCCL_TOPO_FILE", None)]),
+        ('-- setenv("NCCL_NET", "IB")\nunsetenv("NCCL_NET")\n', []),
+    ],
+)
+def test_lua_module_files(text: str, expected: list[tuple[str, str | None]]) -> None:
+    assert [(each.name, each.value) for each in found(text, "lua")] == expected
+
+
 def test_uses_are_not_those_that_keep_a_value() -> None:
     contents = embedded.read(Piece("export NCCL_A=${NCCL_A:-1}\nexport LD=$NCCL_HOME/lib\n"), "shell")
     assert contents.uses == {"NCCL_HOME"}
@@ -181,6 +194,7 @@ def test_dockerfiles(text: str, expected: list[tuple[str, str | None, str]]) -> 
         ("env:\n  NCCL_NET: IB\n", [("NCCL_NET", "IB", "container")]),
         ("args:\n- NCCL_NET=IB\n", [("NCCL_NET", "IB", "container")]),
         ("hints:\n- NCCL_NET=IB picks the verbs\n", []),
+        ('command: [mpirun, -x, "NCCL_IB_HCA=a, b"]\n', [("NCCL_IB_HCA", "a, b", "launcher")]),
         ("environment:\n- NCCL_NET=IB x\n", [("NCCL_NET", "IB x", "container")]),
         ("env:\n- name: NCCL_NET\n  value: 'IB'\n", [("NCCL_NET", "IB", "container")]),
         ("env:\n- {name: NCCL_NET, valueFrom: {x: y}}\n", [("NCCL_NET", None, "container")]),
@@ -276,6 +290,7 @@ def test_what_cannot_be_parsed_says_where(text: str, kind: Kind, line: int) -> N
         ("/etc/systemd/system/x.service", "systemd"),
         ("x.service.d/nccl.conf", "systemd"),
         ("values.yaml", "yaml"),
+        ("nccl/2.28.lua", "lua"),
         ("x.txt", None),
     ],
 )
@@ -315,7 +330,7 @@ PIECES = st.sampled_from(
 @settings(deadline=None, max_examples=300)
 @given(
     st.lists(PIECES, max_size=25).map("".join),
-    st.sampled_from(["shell", "dockerfile", "yaml", "python", "nccl.conf", "env", "systemd"]),
+    st.sampled_from(["shell", "dockerfile", "yaml", "python", "nccl.conf", "env", "systemd", "lua"]),
 )
 def test_no_text_breaks_a_reader(text: str, kind: Kind) -> None:
     try:

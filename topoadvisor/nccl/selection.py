@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,9 @@ _RAILS_SINCE: Final = "2.30.7"
 _LONGEST: Final = 63
 """Letters of a name that are kept (`struct netIf` in `src/include/utils.h`)."""
 _ANY_PORT: Final = -1
+_PATTERN: Final = re.compile(r"[*?\[\]{}|!;]")
+"""What patterns, negations and lists of others are made of, and names of devices are not."""
+_ADDRESS: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,12 @@ def surprises(text: str, version: str | None = None) -> Iterator[str]:
         yield "^ and = count only at the start of the whole value, for all names; here they are letters"
     if any(item != item.strip() for item in items):
         yield "NCCL trims nothing: the blanks are part of the name"
+    if any(len(item.split()) > 1 for item in items):
+        yield "NCCL splits the list at commas only: the blanks are part of one name"
+    if (pattern := _PATTERN.search(body)) is not None:
+        yield f"NCCL knows no patterns: `{pattern[0]}` is a letter of the name, and names are beginnings by themselves"
+    if (address := next((item for item in items if _ADDRESS.fullmatch(item)), None)) is not None:
+        yield f"{address} is an address, and the names of devices count here"
     if not found.entries:
         yield "no name is left, so it excludes every device" if found.exclude else "no name is left, so it selects all"
     behind = [item.count(":") for item in items]

@@ -9,7 +9,17 @@ from topoadvisor.lint.model import Contents
 from topoadvisor.lint.pieces import Piece
 
 Kind = Literal[
-    "nccl.conf", "shell", "dockerfile", "yaml", "json", "env", "deepspeed-env", "python", "systemd", "environment"
+    "nccl.conf",
+    "shell",
+    "dockerfile",
+    "yaml",
+    "json",
+    "env",
+    "deepspeed-env",
+    "python",
+    "systemd",
+    "lua",
+    "environment",
 ]
 _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r"\.?nccl\.conf|.*[._-]nccl\.conf|nccl[._-].*\.conf", "nccl.conf"),
@@ -21,6 +31,7 @@ _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r".*\.json", "json"),
     (r".*\.py", "python"),
     (r".*\.(service|container)", "systemd"),
+    (r".*\.lua", "lua"),
 )
 
 _RUNS: Final = re.compile(
@@ -74,6 +85,8 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
             return lines.nccl_conf(piece, version=version, expanded=expanded)
         case "env":
             return lines.env_file(piece, expanded=expanded)
+        case "lua":
+            return lines.lua(piece)
         case "deepspeed-env":
             return lines.deepspeed_env(piece)
         case "environment":

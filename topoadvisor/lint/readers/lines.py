@@ -15,6 +15,11 @@ _MEANT: Final = re.compile(r"(?P<before>\s*(?:export\s+)?)(?P<name>[A-Za-z_]\w*)
 _ENV_LINE: Final = re.compile(
     r"[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)(?P<equals>[ \t]*=[ \t]*)(?P<value>.*)", re.A
 )
+_SETENV: Final = re.compile(
+    r"^(?!\s*--)[^\n]*?\b(?:setenv|pushenv)\s*[({]\s*[\"'](?P<name>[A-Za-z_]\w*)[\"']\s*,\s*"
+    r"(?:(?P<quote>[\"'])(?P<value>[^\"'\\\n]*)(?P=quote)\s*[)}]|)",
+    re.M | re.A,
+)
 _SECTION: Final = re.compile(r"\s*\[[^\]]+\]\s*")
 _COMMENT_BEHIND: Final = re.compile(r"\s+#.*$")
 
@@ -123,6 +128,25 @@ def _blanks(piece: Piece, match: re.Match[str], start: int) -> Remark:
         match["name"],
         repair=Repair("take out the blanks", ((span, "="),)) if span is not None else None,
     )
+
+
+def lua(piece: Piece) -> Contents:
+    """Module files of Lmod: `setenv("NAME", "VALUE")`."""
+    contents = Contents()
+    for match in _SETENV.finditer(piece.body):
+        known = match["value"] is not None
+        if watched(match["name"]):
+            contents.assignments.append(
+                Assignment(
+                    name=match["name"],
+                    value=match["value"],
+                    at=piece.at(match.start("name")),
+                    span=piece.span(*match.span("value")) if known else None,
+                    way="export",
+                    statement=piece.at(match.start()),
+                )
+            )
+    return contents
 
 
 def deepspeed_env(piece: Piece) -> Contents:

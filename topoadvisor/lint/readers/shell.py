@@ -228,6 +228,10 @@ class _Reader:
                 self._contents.remarks.append(
                     Remark("ENV117", self._piece.at(given.cut_at), given.message, variable=given.name)
                 )
+        for word in words:
+            quoted = word.parts[-1].inner if word.parts[-1].quoted else None
+            if quoted is not None and self._piece.body.startswith("-", quoted[0]):
+                self._options_inside(word, start)
         for word in launchers.scripts(words):
             span = word.parts[0].inner if len(word.parts) == 1 else None
             span = span or (word.start + 1, word.end - 1)

@@ -40,6 +40,8 @@ class _Around:
     kubernetes: bool = False
     role: str | None = None
     group: int = 0
+    words: tuple[str, ...] = ()
+    """The other items of a list, without folders: a command may be one."""
 
 
 def read(piece: Piece, *, depth: int = 0, json: bool = False) -> Contents:
@@ -143,6 +145,8 @@ class _Walker:
         group = node.start_mark.index + 1
         inside = replace(around, group=group)
         items = list(node.value)
+        words = tuple(str(item.value).rpartition("/")[2] for item in items if isinstance(item, yaml.ScalarNode))
+        inside = replace(inside, words=words)
         for place, item in enumerate(items):
             if isinstance(item, yaml.MappingNode) and (pair := _pair(item)) is not None:
                 name, value = pair
@@ -161,14 +165,15 @@ class _Walker:
         text = str(item.value)
         name = text.partition("=")[0]
         # Elsewhere than in an environment an item with blanks is a sentence, or a command.
-        blank = re.search(r"\s", text.strip()) is not None and not _in_environment(around)
+        flag = str(before.value) if isinstance(before, yaml.ScalarNode) else ""
+        given = flag in ("-x", "-genv", "--env", "-e")
+        blank = re.search(r"\s", text.strip()) is not None and not given and not _in_environment(around)
         if _ITEM.fullmatch(text) and _sets(name, around) and not blank and "\n" not in text:
             start, raw = self._raw(item)
             value_at = raw.find("=") + 1
             value = text[len(name) + 1 :]
             span = (start + value_at, start + value_at + len(value))
-            flag = str(before.value) if isinstance(before, yaml.ScalarNode) else ""
-            way: Way = "launcher" if flag in ("-x", "-genv", "--env", "-e") else around.way
+            way: Way = "launcher" if given else around.way
             self._add(
                 name,
                 value,
@@ -228,6 +233,7 @@ class _Walker:
                 step=self._step,
                 group=around.group,
                 role=around.role,
+                programs=around.words,
                 quote=quote,
                 refused=refused,
             )
