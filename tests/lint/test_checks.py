@@ -213,6 +213,22 @@ def test_lists_of_devices_have_no_patterns(value: str, words: str) -> None:
     assert words in finding.message
 
 
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("NCCL_NVLS_ENABLE=true", ["Write 1 to switch it on, 0 to switch it off."]),
+        ("NCCL_CROSS_NIC=3", ["Write a number from 0 to 2."]),
+        ("NCCL_IB_TIMEOUT=1000", ["Write a number from 0 to 31."]),
+        ("NCCL_BUFFSIZE=4MB", ["Write the number of bytes, without a unit."]),
+        ("NCCL_BUFFSIZE=8M", []),
+    ],
+)
+def test_what_is_not_certain_says_what_to_write(line: str, instead: list[str]) -> None:
+    (finding,) = told(f"export {line}\n")
+    assert finding.advice == instead
+    assert bool(instead) == (finding.fix is None)
+
+
 def test_addresses_are_no_interfaces() -> None:
     (finding,) = told("export NCCL_SOCKET_IFNAME=10.0.0.5\n")
     assert "address" in finding.message

@@ -68,19 +68,36 @@ def _judged(
     repair = _repair(assignment, info, text, version)
     told = "; ".join(_READS.sub("", each) for each in surprises) + _before(info, text, found, version)
     shown = f"{info.name}={text}"
+    advice = () if repair is not None else _instead(info, found)
     if found.fatal:
         result = f"is read as {found.becomes}, and NCCL dies of it" if found.becomes else "keeps NCCL from starting"
-        yield about(assignment, "ENV111", f"{shown} {result}: {told}", becomes=found.becomes, repair=repair)
+        message = f"{shown} {result}: {told}"
+        yield about(assignment, "ENV111", message, becomes=found.becomes, advice=advice, repair=repair)
     elif found.becomes is None:
-        yield about(assignment, "ENV113", f"{shown} counts as not set: {told}", repair=repair)
+        yield about(assignment, "ENV113", f"{shown} counts as not set: {told}", advice=advice, repair=repair)
     elif found.outside:
-        yield about(assignment, "ENV114", f"{shown} is out of range: {told}", becomes=found.becomes)
+        yield about(assignment, "ENV114", f"{shown} is out of range: {told}", becomes=found.becomes, advice=advice)
     else:
         meant = text.strip().lower() in _OFF and found.becomes == "0" and _is_switch(info)
         severity: Severity | None = "info" if meant else None if _is_number(info) else "warning"
         by_luck = ", which is what is meant, but so is every other word" if meant else ""
         message = f"{shown} is read as {found.becomes}{by_luck}: {told}"
-        yield about(assignment, "ENV112", message, severity=severity, becomes=found.becomes, repair=repair)
+        yield about(
+            assignment, "ENV112", message, severity=severity, becomes=found.becomes, advice=advice, repair=repair
+        )
+
+
+def _instead(info: SettingInfo, found: Reading) -> tuple[str, ...]:
+    """What to write, where what was meant is not certain."""
+    if info.kind == "bytes" and not found.outside:
+        return ("Write the number of bytes, without a unit.",)
+    if found.outside and info.minimum is not None and info.maximum is not None:
+        return (f"Write a number from {info.minimum} to {info.maximum}.",)
+    if found.outside and info.minimum is not None:
+        return (f"Write a number from {info.minimum} on.",)
+    if _is_switch(info) and _is_number(info):
+        return ("Write 1 to switch it on, 0 to switch it off.",)
+    return ()
 
 
 def _before(info: SettingInfo, text: str, found: Reading, version: str | None) -> str:

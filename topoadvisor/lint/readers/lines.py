@@ -67,7 +67,7 @@ def nccl_conf(piece: Piece, *, version: str | None = None, expanded: bool = Fals
                 )
                 contents.remarks.append(Remark("ENV122", piece.at(start), message))
             elif "=" not in line_text and name is not None and watched(name[0]):
-                message = "a line without `=` sets nothing, and NCCL says nothing about it"
+                message = "a line without `=` sets nothing, and NCCL says nothing about it: write NAME=VALUE"
                 contents.remarks.append(Remark("ENV122", piece.at(start + name.start()), message, name[0]))
     return contents
 
