@@ -216,7 +216,10 @@ def test_lists_of_devices_have_no_patterns(value: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
-        ("NCCL_NVLS_ENABLE=true", ["Write 1 to switch it on, 0 to switch it off."]),
+        (
+            "NCCL_NVLS_ENABLE=true",
+            ["Write 1 to switch it on, 0 to switch it off, or leave it out: NCCL decides by itself."],
+        ),
         ("NCCL_CROSS_NIC=3", ["Write a number from 0 to 2."]),
         ("NCCL_IB_TIMEOUT=1000", ["Write a number from 0 to 31."]),
         ("NCCL_BUFFSIZE=4MB", ["Write the number of bytes, without a unit."]),

@@ -95,6 +95,8 @@ def _instead(info: SettingInfo, found: Reading) -> tuple[str, ...]:
         return (f"Write a number from {info.minimum} to {info.maximum}.",)
     if found.outside and info.minimum is not None:
         return (f"Write a number from {info.minimum} on.",)
+    if _is_switch(info) and info.maximum == 2:
+        return ("Write 1 to switch it on, 0 to switch it off, or leave it out: NCCL decides by itself.",)
     if _is_switch(info) and _is_number(info):
         return ("Write 1 to switch it on, 0 to switch it off.",)
     return ()
