@@ -162,6 +162,10 @@ def test_lines_for_the_screen() -> None:
         Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=39.0),
         Measurement(kind="peer-latency", subject="gpu:0>gpu:1", latency_us=2.34),
         Measurement(kind="kernel-copy", subject="gpu:0>gpu:1", gbps=370.0),
+        Measurement(kind="peer-read", subject="gpu:0>gpu:1", gbps=390.0),
+        Measurement(kind="ring-copy", subject="gpu:0>gpu:1>gpu:2>gpu:0", gbps=900.0, slowest_gbps=300.0),
+        Measurement(kind="ring-copy", subject="gpu:0>gpu:2>gpu:1>gpu:0", outcome="skipped", note="left out"),
+        Measurement(kind="switch-copy", subject="gpu:0,gpu:1,gpu:2", gbps=600.0, slowest_gbps=90.0),
         Measurement(kind="host-copy", subject="host>gpu:0", gbps=55.2),
         Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=300.0, size_bytes=1 << 28),
         Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=326.1, size_bytes=1 << 30),
@@ -172,9 +176,11 @@ def test_lines_for_the_screen() -> None:
     stopped = trial(settings={"NCCL_ALGO": "Ring"}, sizes=open_ends, keep=False)
     snapshot = machine(trial(), broke, stopped, measurements=runs)
     assert measured.lines(snapshot, graph.build(snapshot)) == [
-        "NV18 between GPUs: 395.8 to 396.4 GB/s one way, 783.0 GB/s both ways at once, 39.0 GB/s with P2P off, "
-        "2.3 µs for a small copy (2026-11-30)",
+        "NV18 between GPUs: 395.8 to 396.4 GB/s one way, 783.0 GB/s both ways at once, 390.0 GB/s read by the target, "
+        "370.0 GB/s by a kernel, 39.0 GB/s with P2P off, 2.3 µs for a small copy (2026-11-30)",
         "GPU to host memory: 55.2 GB/s one way",
+        "At once all hops of the ring GPU0→GPU1→GPU2→GPU0: 900.0 GB/s together, 300.0 GB/s the slowest",
+        "At once all pairs of GPU0 GPU1 GPU2: 600.0 GB/s together, 90.0 GB/s the slowest",
         "all_reduce over 2 GPUs: 326.1 GB/s bus bandwidth at 1 GiB",
         "alltoall over 2 GPUs: 1.5 GB/s bus bandwidth at 64 KiB",
         "NCCL_MIN_CTAS=32: faster at 2 sizes (+4.5 to +5.0 %) in a trial of 8 rounds (2026-11-30)",
@@ -183,13 +189,33 @@ def test_lines_for_the_screen() -> None:
     ]
 
 
-def test_failures_are_not_hidden() -> None:
-    runs = [
-        Measurement(kind="peer-copy", subject="gpu:0>gpu:1", outcome="timeout"),
-        Measurement(kind="peer-copy", subject="gpu:1>gpu:0", gbps=396.0),
-    ]
-    snapshot = machine(measurements=runs)
-    assert measured.lines(snapshot, graph.build(snapshot)) == [
-        "NV18 between GPUs: 396.0 GB/s one way, 1 measurement failed (timeout)"
-    ]
+@pytest.mark.parametrize(
+    ("run", "line"),
+    [
+        (
+            Measurement(kind="peer-copy", subject="gpu:0>gpu:1", outcome="timeout"),
+            "NV18 between GPUs: 1 FAILED (peer-copy GPU0→GPU1 timeout), 396.0 GB/s one way",
+        ),
+        (
+            Measurement(kind="peer-read", subject="gpu:0>gpu:1", outcome="wrong-data", gbps=300.0),
+            "NV18 between GPUs: 1 FAILED (peer-read GPU0→GPU1 wrong-data), 396.0 GB/s one way",
+        ),
+        (
+            Measurement(kind="host-copy-both", subject="host<>gpu:1", outcome="wrong-data", gbps=90.0),
+            "GPU to host memory: 1 FAILED (host-copy-both host↔GPU1 wrong-data)",
+        ),
+        (
+            Measurement(kind="switch-copy", subject="gpu:0,gpu:1,gpu:2", outcome="crashed"),
+            "At once all pairs of GPU0 GPU1 GPU2: 1 FAILED (switch-copy GPU0 GPU1 GPU2 crashed)",
+        ),
+        (
+            Measurement(kind="all_reduce", subject="gpu:0,gpu:1", size_bytes=1 << 30, gbps=329.5, data_ok=False),
+            "all_reduce over 2 GPUs: FAILED at 1 GiB (wrong-data)",
+        ),
+    ],
+)
+def test_failures_are_told_and_their_rates_are_not(run: Measurement, line: str) -> None:
+    good = Measurement(kind="peer-copy", subject="gpu:1>gpu:0", gbps=396.0)
+    snapshot = machine(measurements=[run, good])
+    assert line in measured.lines(snapshot, graph.build(snapshot))
     assert measured.lines(machine(measurements=[]), graph.build(machine())) == []

@@ -124,6 +124,7 @@ class Pick(Struct, frozen=True, kw_only=True):
     instead_of: list[int]
     """The first ones."""
     instead_gbps: float
+    """0 where copies between two of these GPUs failed."""
     groups: list[list[int]]
     """All GPUs in groups of this size, for several such jobs or for tensor parallelism."""
 

@@ -148,8 +148,8 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
         return None
     advised, present = ways.as_advised(base, settings), ways.in_force(base)
     transports = ways.transports(base, advised)
-    visible = _visible(base, topology)
-    plan = rings.plan(replace(topology, gpus=visible), transports)
+    visible, failures = _visible(base, topology), ways.failures(base)
+    plan = rings.plan(replace(topology, gpus=visible), transports, failures)
     if plan is None:
         return None
     notes = list(plan.notes)
@@ -174,7 +174,7 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
         optimal = False
         notes.append("The text does not show how wide the PCIe links run: they are taken as the models' full ones.")
     # Of the whole machine: that a job has some GPUs now does not say which ones the next should take.
-    chosen = picks.picks(topology, lambda size: ways.transports(base, advised, gpus=size))
+    chosen = picks.picks(topology, lambda size: ways.transports(base, advised, gpus=size), failures)
     return msgspec.structs.replace(plan, notes=notes, optimal=optimal, picks=chosen)
 
 

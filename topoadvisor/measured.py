@@ -4,61 +4,107 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from topoadvisor import runs
 from topoadvisor.advice import AdvisedSetting, AlreadyRight
 from topoadvisor.snapshot import Measurement, Snapshot, Trial, TrialSize
 from topoadvisor.topology.model import Topology
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
+_MOST_FAILED = 3
+"""Failures that a line names."""
+
 TRIAL = "trial"
 """Stands where a setting names its rule: it comes from `topoadvisor prove`."""
 
 
 def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
-    """One line per kind of link and per collective that was measured, and one per trial."""
+    """One line per kind of link and per collective that was measured, and one per trial. Failures are told first."""
     trials = [_trial(each, snapshot) for each in snapshot.trials]
-    return [*_pairs(snapshot, topology), *_hosts(snapshot), *_collectives(snapshot), *trials]
+    found = snapshot.measurements
+    return [*_pairs(found, topology), *_hosts(found), *_patterns(found), *_collectives(found), *trials]
 
 
-def _pairs(snapshot: Snapshot, topology: Topology) -> Iterator[str]:
+def _pairs(measurements: Sequence[Measurement], topology: Topology) -> Iterator[str]:
     by_class: dict[str, list[Measurement]] = {}
-    for each in snapshot.measurements:
-        ends = each.subject.replace("<>", ">").split(">")
-        if len(ends) == 2 and all(end.startswith("gpu:") for end in ends) and each.kind.startswith(("peer", "staged")):
-            pair = topology.find(*ends)
+    for each in measurements:
+        if (ends := runs.pair(each)) is not None:
+            pair = topology.find(*(f"gpu:{index}" for index in ends))
             by_class.setdefault((pair.link_class if pair else None) or "?", []).append(each)
     for link_class, found in sorted(by_class.items()):
         told = [
+            _failures(found),
             _range(found, "peer-copy", "one way"),
             _range(found, "peer-copy-both", "both ways at once"),
+            _range(found, "peer-read", "read by the target"),
+            _range(found, "kernel-copy", "by a kernel"),
             _range(found, "staged-copy", "with P2P off"),
             _latency(found),
         ]
-        broken = [each for each in found if each.outcome not in ("ok", "skipped")]
-        if broken:
-            what = "1 measurement" if len(broken) == 1 else f"{len(broken)} measurements"
-            told.append(f"{what} failed ({broken[0].outcome})")
         if any(told):
             yield f"{link_class} between GPUs: {', '.join(filter(None, told))}{_when(found)}"
 
 
-def _hosts(snapshot: Snapshot) -> Iterator[str]:
-    found = [each for each in snapshot.measurements if each.kind in ("host-copy", "host-copy-both")]
-    told = [_range(found, "host-copy", "one way"), _range(found, "host-copy-both", "both ways at once")]
+def _hosts(measurements: Sequence[Measurement]) -> Iterator[str]:
+    found = [each for each in measurements if runs.host_gpu(each) is not None]
+    told = [
+        _failures(found),
+        _range(found, "host-copy", "one way"),
+        _range(found, "host-copy-both", "both ways at once"),
+    ]
     if any(told):
         yield f"GPU to host memory: {', '.join(filter(None, told))}{_when(found)}"
 
 
-def _collectives(snapshot: Snapshot) -> Iterator[str]:
-    best: dict[tuple[str, str], Measurement] = {}
-    for each in snapshot.measurements:
-        if each.kind in ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv") and each.gbps:
-            known = best.get((each.kind, each.subject))
-            if known is None or (known.gbps or 0) < each.gbps:
-                best[each.kind, each.subject] = each
-    for (kind, subject), each in sorted(best.items()):
-        size = f" at {_size(each.size_bytes)}" if each.size_bytes else ""
-        yield f"{kind} over {subject.count(',') + 1} GPUs: {each.gbps:.1f} GB/s bus bandwidth{size}{_when([each])}"
+def _patterns(measurements: Sequence[Measurement]) -> Iterator[str]:
+    for each in measurements:
+        if not runs.at_once(each) or runs.ended(each) == "skipped":
+            continue
+        told = [_failures([each]), _rate(each)]
+        what = "all hops of the ring" if ">" in each.subject else "all pairs of"
+        yield f"At once {what} {_named(each)}: {', '.join(filter(None, told))}{_when([each])}"
+
+
+def _rate(run: Measurement) -> str:
+    if runs.failed(run) or not run.gbps:
+        return ""
+    slowest = f", {run.slowest_gbps:.1f} GB/s the slowest" if run.slowest_gbps else ""
+    return f"{run.gbps:.1f} GB/s together{slowest}"
+
+
+def _failures(found: Sequence[Measurement]) -> str:
+    """`2 FAILED (peer-copy GPU0→GPU1 timeout, …)`; empty without any."""
+    broken = [each for each in found if runs.failed(each)]
+    if not broken:
+        return ""
+    named = [f"{each.kind} {_named(each)} {runs.ended(each)}" for each in broken[:_MOST_FAILED]]
+    more = f", and {len(broken) - _MOST_FAILED} more" if len(broken) > _MOST_FAILED else ""
+    return f"{len(broken)} FAILED ({', '.join(named)}{more})"
+
+
+def _named(run: Measurement) -> str:
+    """`GPU0→GPU1`, `GPU0↔host`, `GPU0 GPU1 GPU2`."""
+    spelled = run.subject.replace("gpu:", "GPU").replace(",", " ")
+    return spelled.replace("<>", "↔").replace(">", "→")
+
+
+def _collectives(measurements: Sequence[Measurement]) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for each in measurements:
+        if runs.collective(each):
+            groups.setdefault((each.kind, each.subject), []).append(each)
+    for (kind, subject), found in sorted(groups.items()):
+        broken = [each for each in found if runs.failed(each)]
+        at = [_size(each.size_bytes) for each in broken if each.size_bytes]
+        where = f" at {', '.join(at)}" if at else ""
+        told = [f"FAILED{where} ({runs.worst(broken)})"] if broken else []
+        good = [each for each in found if not runs.failed(each) and each.gbps]
+        best = max(good, key=lambda each: each.gbps or 0.0, default=None)
+        if best is not None:
+            size = f" at {_size(best.size_bytes)}" if best.size_bytes else ""
+            told.append(f"{best.gbps:.1f} GB/s bus bandwidth{size}")
+        if told:
+            yield f"{kind} over {subject.count(',') + 1} GPUs: {', '.join(told)}{_when([best or broken[0]])}"
 
 
 def _size(size_bytes: int) -> str:
@@ -67,7 +113,7 @@ def _size(size_bytes: int) -> str:
 
 
 def _range(found: Sequence[Measurement], kind: str, words: str) -> str:
-    rates = [each.gbps for each in found if each.kind == kind and each.outcome == "ok" and each.gbps is not None]
+    rates = [each.gbps for each in found if each.kind == kind and not runs.failed(each) and each.gbps is not None]
     if not rates:
         return ""
     low, high = min(rates), max(rates)
@@ -75,7 +121,7 @@ def _range(found: Sequence[Measurement], kind: str, words: str) -> str:
 
 
 def _latency(found: Sequence[Measurement]) -> str:
-    times = [each.latency_us for each in found if each.latency_us is not None and each.outcome == "ok"]
+    times = [each.latency_us for each in found if each.latency_us is not None and not runs.failed(each)]
     return f"{max(times):.1f} µs for a small copy" if times else ""
 
 

@@ -9,7 +9,7 @@ from topoadvisor.advise import analyse
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import assume
 from topoadvisor.plan import Model, link_model, nearness, optimal_rings, subsets
-from topoadvisor.plan.link_model import LinkModel
+from topoadvisor.plan.link_model import Failures, LinkModel
 from topoadvisor.plan.loads import Network, network
 from topoadvisor.snapshot import Assumption, Snapshot
 from topoadvisor.topology import graph, nccl_view
@@ -32,23 +32,31 @@ class Machine:
             raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
         self._snapshot, self._model = snapshot, model
         self.gpus = [gpu.index for gpu in snapshot.gpus]
-        self._by_size: dict[int, tuple[Topology, Network]] = {}
+        self._by_size: dict[int, tuple[Topology, Network, Failures]] = {}
 
     def links(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
-        """The links and hops of these GPUs, for a job of `job` GPUs when that is not all of them."""
+        """The links and hops of these GPUs, for a job of `job` GPUs when that is not all of them.
+
+        NCCL's own model has all its hops, as NCCL knows nothing of measurements.
+        """
         if self._model == "nccl":
             return link_model.nccl(nccl_view.of(self._snapshot, chosen))
-        links = link_model.expected(*self._ways(job or len(chosen)), chosen)
+        topology, net, failures = self._ways(job or len(chosen))
+        links = link_model.without(link_model.expected(topology, net, chosen), failures)
         return link_model.measured(links, self._snapshot.measurements) if self._model == "measured" else links
 
-    def _ways(self, size: int) -> tuple[Topology, Network]:
+    def usable(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
+        """The same in every model without the pairs between which copies failed when they were measured."""
+        return link_model.without(self.links(chosen, job=job), self._ways(job or len(chosen))[2])
+
+    def _ways(self, size: int) -> tuple[Topology, Network, Failures]:
         # How far NCCL uses P2P by itself depends on how many GPUs the job has, and on nothing else about them.
         if size not in self._by_size:
             job = Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=",".join(map(str, range(size))))
             analysis = analyse(assume.apply(self._snapshot, [job]), plan=False)
             advised = ways.as_advised(analysis.facts, analysis.advice.settings)
             net = network(analysis.topology, ways.transports(analysis.facts, advised))
-            self._by_size[size] = analysis.topology, net
+            self._by_size[size] = analysis.topology, net, ways.failures(analysis.facts)
         return self._by_size[size]
 
     def present(self, wanted: Iterable[int]) -> None:
@@ -73,7 +81,7 @@ def best_rings(
     chosen = machine.gpus if gpus is None else list(gpus)
     if len(set(chosen)) != len(chosen) or len(chosen) < 2:
         raise InputError("a ring takes two different GPUs or more", hint=machine.here)
-    return optimal_rings.solve(machine.links(chosen), model, channels=channels)
+    return optimal_rings.solve(machine.usable(chosen), model, channels=channels)
 
 
 def pick(
@@ -99,4 +107,4 @@ def pick(
             f"the set to compare has {len(set(compare))} different GPUs, not {size}", hint="Name as many as are picked."
         )
     near = nearness.of(graph.build(snapshot), machine.gpus)
-    return subsets.solve(machine.links, near, free, size, model, busy=busy, compare=compare)
+    return subsets.solve(machine.usable, near, free, size, model, busy=busy, compare=compare)

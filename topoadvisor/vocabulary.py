@@ -193,7 +193,10 @@ net.bootstrap_suspicious bool | net.bootstrap is one of net.suspicious
 net.suspicious texts | the net.candidates that are bridges, virtual pairs or tunnels
 topology.disagreements int | things that two sources say differently
 measured.any bool | peer copies were measured
-measured.failed_pairs texts | pairs whose direct copy timed out, crashed or arrived changed
+measured.failed_pairs texts | pairs between which direct copies timed out, crashed, failed or arrived changed
+measured.failed_staged_pairs texts | pairs between which copies through host memory did
+measured.failed_collectives texts | NCCL's collectives that gave wrong values, timed out, crashed or failed
+measured.failed_patterns texts | rings and switches on which copies at once timed out, crashed, failed or came wrong
 measured.ring_gbps number | slowest hop of a ring with all hops at once, GB/s; 0 when not measured
 measured.ring_sum_gbps number | slowest hop of the same ring with each hop alone, GB/s; 0 when not measured
 pcie.unknown_speeds texts | GPUs and bridges above them whose link speed the kernel does not know
@@ -234,6 +237,8 @@ gpu.fabric.degraded bool | its fabric reports degraded bandwidth
 gpu.fabric.route_unhealthy bool | its fabric reports an unhealthy route
 gpu.local_cpus_allowed bool | this process may run on some CPU next to it
 gpu.mig bool | MIG is on
+gpu.measured.host_outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of copies with the host
+gpu.measured.host_failed bool | a copy from or to host memory timed out, crashed, failed or arrived changed
 gpu.virtualization text | none, passthrough, vgpu, host-vgpu, host-vsga
 gpu.c2c_gbps number | chip-to-chip link to the CPU, GB/s per direction
 gpu.driver text | kernel driver bound to the PCI function
@@ -260,14 +265,17 @@ pair.path.crosses_host bool | the PCIe path leaves the switches and crosses a ho
 pair.nccl.transport text | transport that NCCL takes: P2P, SHM or NET
 pair.measured.uni_gbps number | measured peer copy, GB/s, the slower direction
 pair.measured.bi_gbps number | measured peer copy both ways at once, GB/s in sum
-pair.measured.outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of the runs
+pair.measured.outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of the direct copies
+pair.measured.staged_outcome text | the same of copies through host memory, with peer access off or not granted
+pair.measured.failed bool | a direct copy timed out, crashed, failed or arrived changed
+pair.measured.failed_copies texts | the direct copies that did, and how
 pair.measured.any bool | copies between the two were measured
 pair.measured.p2p_gbps number | measured copy with peer access, GB/s, the slower direction
 pair.measured.staged_gbps number | measured copy without peer access, GB/s, the slower direction
 pair.measured.both_ways bool | the two were copied between with peer access and without
 pair.measured.class_pairs int | pairs of its link class that were measured
 pair.measured.class_median_gbps number | median of the measured pairs of its link class
-pair.measured.data_ok bool | copied data arrived unchanged
+pair.measured.data_ok bool | data that was copied directly arrived unchanged
 nic.name text | RDMA device name, else interface name
 nic.label text | NIC0, … as `nvidia-smi` numbers it, else the name
 nic.rdma bool | an RDMA device
@@ -346,6 +354,7 @@ _CLASSES: Final = "PIX|PXB|PHB|NODE|SYS"
 _ANSWERS: Final = "OK|CNS|GNS|TNS|NS|DR|U"
 _ANSWER_FACTS: Final = ("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink")
 _LAYER_FACTS: Final = ("nic.link_layer", "rdma.link_layers", "rdma.local_link_layers")
+_OUTCOME_FACTS: Final = ("pair.measured.outcome", "pair.measured.staged_outcome", "gpu.measured.host_outcome")
 _SERVICES: Final = ("fabricmanager.state", "imex.state")
 FORMS: Final[dict[str, str]] = {
     **dict.fromkeys(("nccl.default_p2p_level", "nccl.p2p_level", "pair.nccl_path"), _PATHS),
@@ -363,7 +372,7 @@ FORMS: Final[dict[str, str]] = {
     "gpu.fabric.state": "not-supported|not-started|in-progress|completed",
     "gpu.virtualization": "none|passthrough|vgpu|host-vgpu|host-vsga",
     "gpu.form": "sxm|pcie|soc|mobile",
-    "pair.measured.outcome": "ok|wrong-data|timeout|crashed|error|skipped",
+    **dict.fromkeys(_OUTCOME_FACTS, "ok|wrong-data|timeout|crashed|error|skipped"),
     "iommu.mode": "off|identity|DMA|DMA-FQ|blocked|unmanaged",
 }
 """Facts that are one of a few words: the words as a regular expression. An empty word stands for nothing to say."""

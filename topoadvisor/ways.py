@@ -8,7 +8,9 @@ from typing import Any
 from topoadvisor.advice import AdvisedSetting
 from topoadvisor.nccl import defaults, model, versions
 from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
-from topoadvisor.rules.facts import FactBase, Known
+from topoadvisor.plan.link_model import Failure, Failures
+from topoadvisor.rules.facts import Fact, FactBase, Known
+from topoadvisor.runs import FAILED
 
 ROUTING = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
 """Variables that decide which way traffic between two GPUs takes."""
@@ -56,6 +58,26 @@ def transports(
             shm_disabled=parse_int(variables["NCCL_SHM_DISABLE"]) == 1,
         ).kind
     return chosen
+
+
+def failures(base: FactBase) -> Failures:
+    """How measured copies between two GPUs failed, of the pairs where any did.
+
+    Copies of one GPU to or from host memory that failed break its way through there to every other.
+    """
+    host = {subject.id: _failed(subject.facts["gpu.measured.host_outcome"]) for subject in base.subjects["gpu"]}
+    found = {}
+    for subject in base.subjects["pair"]:
+        a, b = subject.id.split("-")
+        direct = _failed(subject.facts["pair.measured.outcome"])
+        staged = _failed(subject.facts["pair.measured.staged_outcome"]) or host[a] or host[b]
+        if direct or staged:
+            found[int(a.removeprefix("gpu:")), int(b.removeprefix("gpu:"))] = Failure(direct, staged)
+    return found
+
+
+def _failed(outcome: Fact) -> str | None:
+    return outcome.value if isinstance(outcome, Known) and outcome.value in FAILED else None
 
 
 def _value(base: FactBase, name: str) -> Any:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from topoadvisor import snapshot as snapshots
 from topoadvisor.cli import main
+from topoadvisor.ingest import detect
+from topoadvisor.snapshot import Measurement
 
 
 def test_the_screen_says_what_to_export_and_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,3 +56,23 @@ def test_bandwidths_that_nobody_knows_are_not_shown(capsys: pytest.CaptureFixtur
 def test_what_cannot_be_asked(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pick", arguments[0], "fixture:8x4090", *arguments[1:]]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_two_gpus_between_which_copies_failed_are_not_taken_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = detect.read(["fixture:dgx-h100"], stdin=io.BytesIO())
+    # A ring in index order over the first four does not use this pair, and NCCL may.
+    failed = Measurement(kind="peer-copy", subject="gpu:2>gpu:0", outcome="wrong-data", data_ok=False)
+    source = tmp_path / "failed.json"
+    snapshots.save(msgspec.structs.replace(snapshot, measurements=[failed]), source)
+    assert main(["pick", "4", str(source), "--compare", "0,1,2,3", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    chosen = [found["best"], *found["groups"]]
+    assert not any({0, 2} <= set(each["gpus"]) for each in chosen)
+    assert found["compared"]["choice"]["gbps"] is None
+    assert "carries 0 of 450 GB/s: copies failed between GPU0–GPU2 (wrong-data)" in found["compared"]["text"]
+    main(["scan", str(source)])
+    assert "not 0,1,2,3 (copies failed there)" in capsys.readouterr().out
+    assert main(["pick", "8", str(source)]) == 3
+    assert "any 8 of these GPUs hold two between which copies failed" in capsys.readouterr().err

@@ -87,6 +87,81 @@ def test_measured_hops_hold_the_rings_down(tmp_path: Path, capsys: pytest.Captur
     assert found["total_gbps"] == pytest.approx(38.807, abs=1e-3)
 
 
+def with_failure(tmp_path: Path, machine: str, **failure: object) -> str:
+    """A machine whose pairs were all measured and one of which failed, as a file."""
+    snapshot = json.loads((files.shipped("fixtures") / machine / "snapshot.json").read_text(encoding="utf-8"))
+    n = len(snapshot["gpus"])
+    snapshot["measurements"] = [
+        {"kind": "peer-copy", "subject": f"gpu:{a}>gpu:{b}", "gbps": 390.0, "peer_access": True}
+        for a in range(n)
+        for b in range(n)
+        if a != b
+    ] + [failure]
+    source = tmp_path / "failed.json"
+    source.write_text(json.dumps(snapshot), encoding="utf-8")
+    return str(source)
+
+
+def hops(found: dict[str, object]) -> set[frozenset[int]]:
+    equal = found["equal_speed"]
+    assert isinstance(equal, dict)
+    assert isinstance(found["channels"], list)
+    orders = [channel["order"] for channel in [*found["channels"], *equal["channels"]]]
+    assert orders
+    return {frozenset(hop) for order in orders for hop in zip(order, [*order[1:], order[0]], strict=True)}
+
+
+@pytest.mark.parametrize("model", ["expected", "measured", "nccl"])
+@pytest.mark.parametrize("outcome", ["wrong-data", "timeout", "crashed", "error"])
+def test_no_ring_uses_a_pair_whose_copies_failed(
+    model: str, outcome: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = with_failure(tmp_path, "dgx-h100", kind="peer-copy-both", subject="gpu:0<>gpu:1", outcome=outcome)
+    found = document(capsys, source, "--model", model)
+    assert frozenset((0, 1)) not in hops(found)
+    told = f"Not used, because copies between them failed when they were measured: GPU0–GPU1 ({outcome})."
+    assert isinstance(found["notes"], list)
+    assert told in found["notes"]
+    assert not any("Not measured" in note for note in found["notes"])
+
+
+def test_a_failure_through_host_memory_does_not_touch_nvlink(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = with_failure(tmp_path, "dgx-h100", kind="staged-copy", subject="gpu:0>gpu:1", outcome="wrong-data")
+    assert document(capsys, source)["notes"] == []
+
+
+def test_failures_through_host_memory_count_where_peer_to_peer_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = with_failure(tmp_path, "8x4090", kind="host-copy", subject="host>gpu:3", outcome="timeout")
+    found = document(capsys, source)
+    assert found["channels"] == []
+    assert isinstance(found["notes"], list)
+    assert found["notes"][0].startswith("No ring: the pairs whose copies did not fail")
+    assert "GPU0–GPU3 (timeout), GPU1–GPU3 (timeout)" in found["notes"][1]
+
+
+def test_a_hop_through_host_memory_is_held_to_the_copy_with_p2p_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = with_failure(tmp_path, "8x4090", kind="staged-copy", subject="gpu:0>gpu:1", gbps=3.5, peer_access=False)
+    found = document(capsys, source, "--model", "measured", "--gpus", "0,1")
+    assert isinstance(found["links"], list)
+    assert [link["gbps"] for link in found["links"] if link["kind"] == "measured"] == [3.5]
+
+
+def test_without_any_pair_left_there_is_no_ring_and_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = with_failure(tmp_path, "2xh200-kvm", kind="peer-copy", subject="gpu:1>gpu:0", outcome="timeout")
+    found = document(capsys, source, "--model", "measured")
+    assert found["channels"] == []
+    assert main(["emit", "nccl-graph", source, "--force"]) == 2
+    assert "No ring: the pairs whose copies did not fail" in capsys.readouterr().err
+    main(["scan", source])
+    assert "No ring. Not used, because copies between them failed" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("verb", [["rings"], ["pick", "2"], ["emit", "nccl-graph"], ["predict"]])
 def test_no_gpu(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "empty.xml"

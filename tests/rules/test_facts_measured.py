@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import msgspec
+import pytest
 
 from topoadvisor import advise
 from topoadvisor.ingest import detect
-from topoadvisor.rules.facts import FactBase, Known
+from topoadvisor.rules.facts import FactBase, Known, Unknown
 from topoadvisor.snapshot import Measurement
 
 
@@ -19,6 +21,17 @@ def facts(*runs: Measurement) -> FactBase:
 
 def copy(subject: str, gbps: float, kind: str = "peer-copy", peer_access: bool = True) -> Measurement:
     return Measurement(kind=kind, subject=subject, gbps=gbps, peer_access=peer_access, data_ok=True)
+
+
+def findings(machine: str, *runs: Measurement) -> dict[str, list[str]]:
+    """Rule id → subjects, of the rules about measurements."""
+    snapshot = detect.read([f"fixture:{machine}"], stdin=io.BytesIO())
+    found = advise.advise(msgspec.structs.replace(snapshot, measurements=list(runs))).findings
+    return {
+        each.id: [each.subject, *each.also]
+        for each in found
+        if each.id in ("P2P006", "P2P026", "P2P041", "P2P042", "P2P040", "PCI014")
+    }
 
 
 def pair(base: FactBase, subject: str, name: str) -> object:
@@ -57,3 +70,57 @@ def test_the_rule_about_rings_fires_on_a_measured_ring() -> None:
     snapshot = detect.read(["fixture:4xrtxpro6000"], stdin=io.BytesIO())
     advice = advise.advise(msgspec.structs.replace(snapshot, measurements=[ring, *hops]))
     assert any(finding.id == "P2P029" for finding in advice.findings)
+
+
+def broken(kind: str, subject: str, outcome: str, **more: Any) -> Measurement:
+    return Measurement(kind=kind, subject=subject, outcome=outcome, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (broken("peer-copy", "gpu:0>gpu:1", "wrong-data", gbps=396.0), {"P2P006": ["gpu:0-gpu:1"]}),
+        (copy("gpu:0>gpu:1", 396.0), {}),
+        (broken("peer-read", "gpu:1>gpu:0", "wrong-data"), {"P2P006": ["gpu:0-gpu:1"]}),
+        (broken("kernel-copy-both", "gpu:0<>gpu:1", "timeout"), {"P2P026": ["gpu:0-gpu:1"]}),
+        (broken("kernel-copy", "gpu:0>gpu:1", "skipped", note="no NVRTC"), {}),
+        (broken("peer-copy", "gpu:0>gpu:1", "error"), {"P2P026": ["gpu:0-gpu:1"]}),
+        (broken("staged-copy", "gpu:0>gpu:1", "wrong-data", gbps=38.0), {"P2P041": ["gpu:0-gpu:1"]}),
+        (broken("peer-copy", "gpu:0>gpu:1", "wrong-data", peer_access=False), {"P2P041": ["gpu:0-gpu:1"]}),
+        (broken("host-copy", "gpu:1>host", "timeout"), {"PCI014": ["gpu:1"]}),
+        (broken("host-copy-both", "host<>gpu:0", "wrong-data"), {"PCI014": ["gpu:0"]}),
+        (Measurement(kind="host-copy", subject="host>gpu:0", gbps=55.0, data_ok=True), {}),
+        (broken("all_reduce", "gpu:0,gpu:1", "wrong-data", gbps=329.0, size_bytes=1 << 30), {"P2P042": ["node"]}),
+        (Measurement(kind="sendrecv", subject="gpu:0,gpu:1", gbps=300.0, data_ok=False), {"P2P042": ["node"]}),
+        (Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=329.0, data_ok=True), {}),
+        (broken("ring-copy", "gpu:0>gpu:1>gpu:0", "crashed"), {"P2P040": ["node"]}),
+        (broken("switch-copy", "gpu:0,gpu:1", "wrong-data"), {"P2P040": ["node"]}),
+        (broken("switch-copy", "gpu:0,gpu:1", "skipped"), {}),
+    ],
+)
+def test_every_kind_of_measurement_that_failed_is_a_finding(run: Measurement, expected: dict[str, list[str]]) -> None:
+    assert findings("2xh200-kvm", run) == expected
+
+
+def test_where_the_driver_refuses_peer_access_a_copy_that_hung_was_on_its_way_through_the_host() -> None:
+    assert findings("8x4090", broken("peer-copy", "gpu:0>gpu:1", "timeout")) == {"P2P041": ["gpu:0-gpu:1"]}
+
+
+def test_a_rate_of_a_copy_that_failed_is_none_and_the_reason_says_so() -> None:
+    base = facts(broken("peer-copy", "gpu:0>gpu:1", "wrong-data", gbps=400.0, peer_access=True))
+    found = next(each for each in base.subjects["pair"] if each.id == "gpu:0-gpu:1").facts
+    assert found["pair.measured.p2p_gbps"] == Unknown("the copy failed (wrong-data)")
+    assert found["pair.measured.failed_copies"] == Known(["peer-copy GPU0>GPU1 (wrong-data)"], "measurement")
+
+
+def test_p2p_is_not_switched_off_where_copies_through_the_host_fail_too() -> None:
+    snapshot = detect.read(["fixture:4xrtxpro6000"], stdin=io.BytesIO())
+
+    def variables(*runs: Measurement) -> list[str]:
+        advice = advise.advise(msgspec.structs.replace(snapshot, measurements=list(runs)))
+        return [setting.name for setting in advice.settings if setting.rule in ("P2P006", "P2P026")]
+
+    wrong = broken("peer-copy", "gpu:0>gpu:1", "wrong-data")
+    assert variables(wrong) == ["NCCL_P2P_DISABLE"]
+    assert variables(wrong, broken("staged-copy", "gpu:2>gpu:3", "timeout")) == []
+    assert variables(broken("peer-copy", "gpu:0>gpu:1", "error")) == []

@@ -45,6 +45,9 @@ def test_two_gpus_and_nothing_else_tell_only_their_number(machine: Machines) -> 
         "topology.disagreements",
         "measured.any",
         "measured.failed_pairs",
+        "measured.failed_staged_pairs",
+        "measured.failed_collectives",
+        "measured.failed_patterns",
         "p2p.redirected_pairs",
         "measured.ring_gbps",
         "measured.ring_sum_gbps",
@@ -57,6 +60,8 @@ def test_two_gpus_and_nothing_else_tell_only_their_number(machine: Machines) -> 
         "pair.measured.any",
         "pair.measured.both_ways",
         "pair.measured.class_pairs",
+        "pair.measured.failed",
+        "pair.measured.failed_copies",
     }
 
 

@@ -288,7 +288,7 @@ def test_hidden_and_visible_nvswitches(machine: Machines) -> None:
     assert of(machine(1), "nvlink.hidden_switch") is None
 
 
-def test_measurements_show_the_slower_direction_and_the_worst_outcome(machine: Machines) -> None:
+def test_measurements_show_the_slower_intact_direction_and_the_worst_outcome(machine: Machines) -> None:
     runs = [
         Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=25.0, data_ok=True),
         Measurement(kind="peer-copy", subject="gpu:1>gpu:0", gbps=12.0, data_ok=False, outcome="wrong-data"),
@@ -297,7 +297,7 @@ def test_measurements_show_the_slower_direction_and_the_worst_outcome(machine: M
     ]
     facts = machine(3, measurements=runs)
     found = [of(facts, f"pair.measured.{name}") for name in ("uni_gbps", "bi_gbps", "outcome", "data_ok")]
-    assert found == [12.0, 40.0, "wrong-data", False]
+    assert found == [25.0, 40.0, "wrong-data", False]
     assert of(facts, "pair.measured.outcome", 1) == "timeout"
     assert of(facts, "pair.measured.outcome", 2) is None
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
-from typing import Final
+from typing import Final, NamedTuple
 
+from topoadvisor import runs
 from topoadvisor.nccl import rates, system
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Node
@@ -17,6 +18,9 @@ from topoadvisor.snapshot import Measurement
 from topoadvisor.topology import nccl_view
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_view import View
+
+_MOST_NAMED: Final = 8
+"""Pairs that a note names."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,10 @@ class LinkModel:
     """Nothing in it was assumed that could make the total lower."""
     ways: tuple[tuple[str, str], ...] = ()
     """For each link its ends as node ids of the topology; empty in NCCL's own model."""
-    staged: bool = False
-    """Some hops go through host memory, as peer-to-peer is not used."""
+    staged: frozenset[tuple[int, int]] = frozenset()
+    """Hops that go through host memory, as peer-to-peer is not used."""
+    failed: tuple[str, ...] = ()
+    """Pairs that are left out because copies between them failed: `GPU0–GPU1 (wrong-data)`."""
 
     def problem(self) -> Problem:
         return Problem(len(self.gpus), self.loads, [link.gbps for link in self.links])
@@ -76,7 +82,7 @@ def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkMod
     assumed = sorted({words for link, words in net.assumed.items() if link in number})
     notes = [f"Bandwidth not known, not counted: {', '.join(unread)}."] if unread else []
     notes += [f"Bandwidth not known for some links, taken as {words}." for words in assumed]
-    staged = any(route.transport == "staged" for route in routes.values())
+    staged = frozenset(hop for hop, route in routes.items() if route.transport == "staged")
     if staged:
         notes.append("Staged hops also pass through host memory, whose own speed is not in this model.")
     if any(route.transport == "unread" for route in routes.values()):
@@ -96,17 +102,55 @@ def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkMod
     )
 
 
+class Failure(NamedTuple):
+    """How measured copies between two GPUs failed: `timeout`, `wrong-data`, …; None where they did not."""
+
+    direct: str | None
+    staged: str | None
+    """Through host memory."""
+
+
+Failures = Mapping[tuple[int, int], Failure]
+"""By GPU indexes, lower first."""
+
+
+def without(model: LinkModel, failures: Failures) -> LinkModel:
+    """The model without the hops that failed when they were measured, and a note that names them.
+
+    A pair is left out in both directions: receipts go back.
+    """
+    kept, failed = {}, {}
+    for hop, load in model.loads.items():
+        a, b = sorted(model.gpus[node] for node in hop)
+        known = failures.get((a, b), Failure(None, None))
+        if how := known.staged if hop in model.staged else known.direct:
+            failed[a, b] = f"GPU{a}–GPU{b} ({how})"
+        else:
+            kept[hop] = load
+    if not failed:
+        return model
+    named = tuple(failed[pair] for pair in sorted(failed))
+    return replace(model, loads=kept, notes=(left_out(named), *model.notes), failed=named)
+
+
+def left_out(failed: Sequence[str]) -> str:
+    """The sentence about pairs that no ring uses."""
+    shown = f"{', '.join(failed[:_MOST_NAMED])}{' …' if len(failed) > _MOST_NAMED else ''}"
+    return f"Not used, because copies between them failed when they were measured: {shown}."
+
+
 def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel:
-    """The model with each hop held to what its own copy was measured at, and no link below what ran over it."""
-    speeds: dict[str, float] = {
-        run.subject: run.gbps for run in measurements if run.kind == "peer-copy" and run.outcome == "ok" and run.gbps
-    }
+    """The model with each hop held to what its own copy was measured at, and no link below what ran over it.
+
+    A hop through host memory is held to the copy with peer access off.
+    """
+    speeds = _speeds(measurements)
     links = list(model.links)
     loads = dict(model.loads)
     missing = []
     for hop, load in model.loads.items():
         a, b = (model.gpus[node] for node in hop)
-        gbps = speeds.get(f"gpu:{a}>gpu:{b}")
+        gbps = speeds.get((f"gpu:{a}>gpu:{b}", hop in model.staged))
         if gbps is None:
             missing.append(f"GPU{a} to GPU{b}")
             continue
@@ -116,8 +160,18 @@ def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel
         links.append(Link(f"GPU{a}", f"GPU{b}", "measured", gbps))
     notes = list(model.notes)
     if missing:
-        notes.append(f"Not measured, so as on paper: {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}.")
+        shown = f"{', '.join(missing[:_MOST_NAMED])}{' …' if len(missing) > _MOST_NAMED else ''}"
+        notes.append(f"Not measured, so as on paper: {shown}.")
     return replace(model, links=tuple(links), loads=loads, notes=tuple(notes))
+
+
+def _speeds(measurements: Sequence[Measurement]) -> dict[tuple[str, bool], float]:
+    """(Subject, through host memory) → GB/s of the one-way copies that arrived intact."""
+    return {
+        (run.subject, runs.through_host(run)): run.gbps
+        for run in measurements
+        if run.kind in ("peer-copy", "staged-copy") and not runs.failed(run) and run.gbps
+    }
 
 
 _KINDS: Final = {
@@ -160,7 +214,8 @@ def nccl(view: View) -> LinkModel:
     notes = list(view.notes)
     if missing:
         why = "".join(f"; {reason}" for reason in reasons if reason)
-        notes.append(f"No way is known for {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}{why}.")
+        shown = f"{', '.join(missing[:_MOST_NAMED])}{' …' if len(missing) > _MOST_NAMED else ''}"
+        notes.append(f"No way is known for {shown}{why}.")
     inferred = list(nccl_view.inferred(view))
     return LinkModel(
         gpus=tuple(int(label.removeprefix("GPU")) for label in view.gpus),

@@ -124,6 +124,8 @@ def _without_ring(model: LinkModel) -> str:
     hops: nx.DiGraph[int] = nx.DiGraph()
     hops.add_nodes_from(range(len(model.gpus)))
     hops.add_edges_from(model.loads)
+    if model.failed:
+        return "No ring: the pairs whose copies did not fail make none through all of these GPUs."
     parts = sorted(sorted(part) for part in nx.strongly_connected_components(hops))
     if len(parts) > 1:
         named = " | ".join(", ".join(f"GPU{model.gpus[node]}" for node in part) for part in parts)

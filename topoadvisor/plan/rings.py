@@ -14,6 +14,7 @@ from typing import Final
 
 from topoadvisor.advice import Hop, Plan, Ring
 from topoadvisor.plan import link_model, problem
+from topoadvisor.plan.link_model import Failures
 from topoadvisor.plan.loads import NVSWITCHES, Link, Network, Route, network
 from topoadvisor.plan.problem import SAME, Problem, hops_of, loads_of
 from topoadvisor.topology.model import Topology
@@ -35,15 +36,19 @@ _AT_A_GPU = {"c2c": "chip-to-chip link", "nvlink": "NVLinks to the CPU"}
 _MOST_NAMED: Final = 4
 
 
-def plan(topology: Topology, transports: Mapping[tuple[str, str], str | None]) -> Plan | None:
+def plan(
+    topology: Topology,
+    transports: Mapping[tuple[str, str], str | None],
+    failures: Failures | None = None,
+) -> Plan | None:
     """The best rings over all GPUs; None for fewer than two.
 
     `transports` says per pair of GPU node ids (either order) what NCCL would use: "P2P", "SHM", "NET", or None when
-    that could not be determined.
+    that could not be determined; `failures` how measured copies failed: no ring uses these pairs.
     """
     if len(topology.gpus) < 2:
         return None
-    return _Planner(topology, network(topology, transports)).plan()
+    return _Planner(topology, network(topology, transports), failures or {}).plan()
 
 
 class _Found:
@@ -55,10 +60,11 @@ class _Found:
 
 
 class _Planner:
-    def __init__(self, topology: Topology, net: Network) -> None:
+    def __init__(self, topology: Topology, net: Network, failures: Failures) -> None:
         self._topology = topology
         self._net = net
-        self._model = link_model.expected(topology, net, [_index(gpu) for gpu in topology.gpus])
+        all_links = link_model.expected(topology, net, [_index(gpu) for gpu in topology.gpus])
+        self._model = link_model.without(all_links, failures)
 
     def plan(self) -> Plan:
         everything = self._model.problem()
@@ -82,9 +88,14 @@ class _Planner:
                 bound_gbps=None,
                 optimal=False,
                 transport="none",
-                notes=["No ring: for too many pairs of GPUs it is not known which way their traffic runs."],
+                notes=[self._why_none()],
             )
         return self._written(everything, found)
+
+    def _why_none(self) -> str:
+        if self._model.failed:
+            return f"No ring. {link_model.left_out(self._model.failed)}"
+        return "No ring: for too many pairs of GPUs it is not known which way their traffic runs."
 
     def _best(self, of: Problem) -> _Found | None:
         first = tuple(range(of.n))
@@ -108,7 +119,7 @@ class _Planner:
         return _Found(rings, best.bound, self._limit_in_words(limit) if seen else self._prices_in_words(best.prices))
 
     def _written(self, of: Problem, found: _Found, more: str | None = None) -> Plan:
-        notes: list[str] = []
+        notes = [link_model.left_out(self._model.failed)] if self._model.failed else []
         used = [self._net.routes[hop] for ring in found.rings for hop in hops_of(ring.order)]
         links = {link for hop in of.loads for link in self._net.routes[hop].links}
         limited = math.isfinite(found.bound)

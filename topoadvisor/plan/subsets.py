@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from topoadvisor.errors import NothingDetermined
 from topoadvisor.plan import Model, optimal_rings, symmetry
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.plan.nearness import Nearness
@@ -105,6 +106,11 @@ def solve(
     start = time.perf_counter()
     chooser = Chooser(links, near, free)
     best, exact = chooser.best(size)
+    if failed := chooser.optimum(best)[0].failed:
+        raise NothingDetermined(
+            f"any {size} of these GPUs hold two between which copies failed: {', '.join(failed)}",
+            hint="`topoadvisor scan` says more about them; `topoadvisor rings` plans around such pairs where it can.",
+        )
     groups, groups_exact = chooser.divided(size)
     written = chooser.written(best)
     notes = list(links(best).notes) if size > 1 else []
@@ -196,7 +202,9 @@ class Chooser:
     def optimum(self, gpus: Set) -> tuple[LinkModel, Optimum | None]:
         if gpus not in self._optima:
             model = self._model(gpus) if len(gpus) > 1 else LinkModel(gpus, (), {})
-            self._optima[gpus] = model, optimum(model.problem()) if len(gpus) > 1 else None
+            # Rings could avoid a pair whose copies failed, but those are NCCL's to choose.
+            usable = len(gpus) > 1 and not model.failed
+            self._optima[gpus] = model, optimum(model.problem()) if usable else None
         return self._optima[gpus]
 
     def _sets(self, size: int, among: Iterable[int]) -> tuple[list[Set], bool]:
@@ -350,6 +358,9 @@ class Chooser:
         taken = f" GPU{missing[0]} is busy." if missing else ""
         if gpus == best:
             text = f"{words} is the best."
+        elif failed := self.optimum(gpus)[0].failed:
+            carries = f" carries {mine:.4g} of {top:.4g} GB/s" if known or not mine else ""
+            text = f"{words}{carries}: copies failed between {', '.join(failed)}."
         elif not known or not top:
             text = f"{words}: what it loses is not known, as bandwidths are not."
         elif mine >= top:

@@ -150,9 +150,10 @@ def _plan(plan: Plan, page: _Page) -> None:
 def _pick(pick: Pick) -> str:
     groups = " | ".join(",".join(map(str, group)) for group in pick.groups)
     every = f"; groups, as for tensor parallelism: {groups}" if len(pick.groups) > 1 else ""
+    instead = f"({pick.instead_gbps:.4g})" if pick.instead_gbps else "(copies failed there)"
     return (
         f"A job of {pick.size} takes {','.join(map(str, pick.gpus))} ({pick.gbps:.4g} GB/s), not "
-        f"{','.join(map(str, pick.instead_of))} ({pick.instead_gbps:.4g}){every} (`topoadvisor pick {pick.size}`)"
+        f"{','.join(map(str, pick.instead_of))} {instead}{every} (`topoadvisor pick {pick.size}`)"
     )
 
 

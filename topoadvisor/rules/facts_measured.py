@@ -1,12 +1,13 @@
-"""What measurements say about a pair beyond its own number, and about all pairs together."""
+"""What measurements say about GPUs and pairs, and about all of them together."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from topoadvisor import runs as saved
 from topoadvisor.rules.scope import Known, Scope, Unknown
 from topoadvisor.snapshot import Measurement
 
@@ -14,26 +15,69 @@ _CLASS_LEAST: Final = 3
 """Pairs of one class that must be measured before their median says anything about one of them."""
 
 _GROUP: Final = "pair.measured."
+_ORIGIN: Final = "measurement"
+_NOT_MEASURED: Final = "it was not measured; `topoadvisor verify` does"
+_FIRST: Final = ("peer-copy", "peer-copy-both")
 
 Key = tuple[int, int]
 
 
-def of_pair(scope: Scope, runs: Sequence[Measurement], origin: str, why: str) -> None:
-    """Record what peer copies with and without peer access reached, the slower direction."""
-    for fact, direct in (("pair.measured.p2p_gbps", True), ("pair.measured.staged_gbps", False)):
-        rates = [
-            run.gbps
-            for run in runs
-            if run.kind in ("peer-copy", "staged-copy")
-            and run.outcome == "ok"
-            and run.gbps
-            and run.peer_access is direct
-        ]
-        scope.read(fact, min(rates, default=None), origin, why)
+def by_pair(runs: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
+    """Copies by pair of GPU indexes, lower first."""
+    found: dict[Key, list[Measurement]] = {}
+    for run in runs:
+        if (pair := saved.pair(run)) is not None:
+            found.setdefault(pair, []).append(run)
+    return found
+
+
+def of_gpu(scope: Scope, index: int, runs: Iterable[Measurement]) -> None:
+    """Record how copies between the GPU and host memory ended."""
+    worst = saved.worst(run for run in runs if saved.host_gpu(run) == index)
+    scope.read("gpu.measured.host_outcome", worst, _ORIGIN, _NOT_MEASURED)
+    scope.put("gpu.measured.host_failed", Known(scope.value("gpu.measured.host_outcome") in saved.FAILED, "derived"))
+
+
+def of_pair(scope: Scope, runs: Sequence[Measurement]) -> None:
+    """Record how fast copies between the two are and how they ended: direct ones, and those through host memory."""
+    refused = scope.value("pair.p2p.refused") is True
+    staged = [run for run in runs if refused or saved.through_host(run)]
+    direct = [run for run in runs if run not in staged]
+    _rate(scope, "pair.measured.uni_gbps", [run for run in runs if run.kind == "peer-copy"])
+    _rate(scope, "pair.measured.bi_gbps", [run for run in runs if run.kind == "peer-copy-both"])
+    _rate(scope, "pair.measured.p2p_gbps", [run for run in direct if run.kind == "peer-copy"], peer_access=True)
+    one_way = [run for run in staged if run.kind in ("peer-copy", "staged-copy")]
+    _rate(scope, "pair.measured.staged_gbps", one_way, peer_access=False)
+
+    checked = [run.data_ok for run in direct if run.data_ok is not None]
+    intact = scope.read("pair.measured.data_ok", all(checked) if checked else None, _ORIGIN, _NOT_MEASURED)
+    # A second opinion that was left out says nothing about the link; one that broke does.
+    told = saved.worst(run for run in direct if run.kind in _FIRST or run.outcome != "skipped")
+    if told not in saved.FAILED and isinstance(intact, Known) and not intact.value:
+        told = "wrong-data"
+    why = "its copies went through host memory, as the driver grants no peer access" if staged else _NOT_MEASURED
+    scope.read("pair.measured.outcome", told, _ORIGIN, why)
+    scope.read("pair.measured.staged_outcome", saved.worst(staged), _ORIGIN, _NOT_MEASURED)
     known = {name for name, fact in scope.facts.items() if name.startswith(_GROUP) and isinstance(fact, Known)}
     scope.put("pair.measured.any", Known(bool(known), "derived"))
     both = {"pair.measured.p2p_gbps", "pair.measured.staged_gbps"} <= known
     scope.put("pair.measured.both_ways", Known(both, "derived"))
+    scope.put("pair.measured.failed", Known(scope.value("pair.measured.outcome") in saved.FAILED, "derived"))
+    broken = sorted({_in_words(run) for run in direct if saved.failed(run)})
+    scope.put("pair.measured.failed_copies", Known(broken, _ORIGIN if broken else "derived"))
+
+
+def _rate(scope: Scope, fact: str, runs: Sequence[Measurement], *, peer_access: bool | None = None) -> None:
+    """Record the slower direction of those that arrived intact."""
+    good = [run for run in runs if not saved.failed(run) and peer_access in (None, run.peer_access)]
+    how = saved.worst(runs)
+    why = f"the copy failed ({how})" if how in saved.FAILED else _NOT_MEASURED
+    scope.read(fact, min((run.gbps for run in good if run.gbps), default=None), _ORIGIN, why)
+
+
+def _in_words(run: Measurement) -> str:
+    """`peer-copy GPU0>GPU1 (timeout)`; a list of them has commas between."""
+    return f"{run.kind} {run.subject.replace('gpu:', 'GPU').replace(',', ' ')} ({saved.ended(run)})"
 
 
 def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measurement]) -> None:
@@ -49,30 +93,43 @@ def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measuremen
         peers = len(by_class.get(scope.value("pair.link_class") or "", ()))
         scope.put("pair.measured.class_pairs", Known(peers, "derived"))
         few = Unknown("fewer than three pairs of its class were measured")
-        scope.put("pair.measured.class_median_gbps", few if median is None else Known(median, "measurement"))
+        scope.put("pair.measured.class_median_gbps", few if median is None else Known(median, _ORIGIN))
     told = any(scope.value("pair.measured.any") for scope in pairs.values())
     node.put("measured.any", Known(told, "derived"))
-    failed = [f"GPU{a}-GPU{b}" for (a, b), scope in pairs.items() if _failed(scope)]
-    node.put("measured.failed_pairs", Known(failed, "measurement" if failed else "derived"))
+    named = {f"GPU{a}-GPU{b}": scope for (a, b), scope in pairs.items()}
+    _put_list(node, "measured.failed_pairs", [name for name in named if named[name].value("pair.measured.failed")])
+    staged = [name for name in named if named[name].value("pair.measured.staged_outcome") in saved.FAILED]
+    _put_list(node, "measured.failed_staged_pairs", staged)
+    broken = [run for run in runs if saved.failed(run)]
+    over = [
+        f"{run.kind} over {len(saved.ends(run))} GPUs ({saved.ended(run)})" for run in broken if saved.collective(run)
+    ]
+    _put_list(node, "measured.failed_collectives", sorted(set(over)))
+    _put_list(node, "measured.failed_patterns", [_in_words(run) for run in broken if saved.at_once(run)])
     together, alone = _ring(runs)
-    origin = "measurement" if together else "not measured"
+    origin = _ORIGIN if together else "not measured"
     node.put("measured.ring_gbps", Known(together, origin))
     node.put("measured.ring_sum_gbps", Known(alone, origin))
 
 
-def _failed(scope: Scope) -> bool:
-    outcome = scope.value("pair.measured.outcome")
-    return outcome in ("timeout", "crashed", "wrong-data") or scope.value("pair.measured.data_ok") is False
+def _put_list(node: Scope, name: str, found: list[str]) -> None:
+    node.put(name, Known(found, _ORIGIN if found else "derived"))
 
 
 def _ring(runs: Sequence[Measurement]) -> tuple[float, float]:
     """Slowest hop of the measured ring that keeps least of it: with all hops at once, and alone; 0 = not measured."""
-    hops = {run.subject: run.gbps for run in runs if run.kind == "peer-copy" and run.outcome == "ok" and run.gbps}
+    hops = {run.subject: run.gbps for run in runs if run.kind == "peer-copy" and not saved.failed(run) and run.gbps}
     found = []
     for run in runs:
         ends = run.subject.split(">")
         alone = [hops.get(f"{a}>{b}") for a, b in pairwise(ends)]
         known = [rate for rate in alone if rate is not None]
-        if run.kind == "ring-copy" and run.outcome == "ok" and run.slowest_gbps and known and len(known) == len(alone):
+        if (
+            run.kind == "ring-copy"
+            and not saved.failed(run)
+            and run.slowest_gbps
+            and known
+            and len(known) == len(alone)
+        ):
             found.append((run.slowest_gbps, min(known)))
     return min(found, key=lambda each: each[0] / each[1], default=(0.0, 0.0))

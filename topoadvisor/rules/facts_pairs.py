@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from topoadvisor.hardware import catalogue
 from topoadvisor.nccl import model
 from topoadvisor.nccl.levels import NcclPath, parse_int
-from topoadvisor.numbers import whole
 from topoadvisor.rules import facts_measured
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import version_ge
@@ -29,7 +28,7 @@ from topoadvisor.rules.scope import (
     follow,
     none_of,
 )
-from topoadvisor.snapshot import Measurement, P2p, Snapshot
+from topoadvisor.snapshot import P2p, Snapshot
 from topoadvisor.topology import links
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
 
@@ -44,9 +43,6 @@ _HONEST_SINCE: Final = "550.40.07"
 
 _LL128_PATHS: Final = ("LOC", "NVL", "NVB", "C2C")
 _UNSURE: Final = "U"
-_OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
-"""Mildest first."""
-
 _NAMED: Final = 4
 """Pairs that a text names before it counts the rest."""
 
@@ -63,7 +59,7 @@ def gather(
 ) -> dict[Key, Scope]:
     """Pair of GPU indexes (lower first) → its facts."""
     status = {(entry.a, entry.b): entry for entry in snapshot.p2p or []}
-    runs = _measurements(snapshot.measurements)
+    runs = facts_measured.by_pair(snapshot.measurements)
     indexes = [gpu.index for gpu in snapshot.gpus]
     bridges = {f"pci:{device.address}": device for device in snapshot.pci or []}
     refusing = _refusing(snapshot, gpus)
@@ -79,7 +75,7 @@ def gather(
             _p2p(scope, [status.get((a, b)), status.get((b, a))], snapshot, sources, node, bool(refusing & {a, b}))
             _path(scope, pair, bridges, snapshot, sources, node)
             _transport(scope, node)
-            _measured(scope, runs.get((a, b), []), sources)
+            facts_measured.of_pair(scope, runs.get((a, b), []))
             scopes[(a, b)] = scope
     return scopes
 
@@ -421,28 +417,3 @@ def _transport(scope: Scope, node: Scope) -> None:
     )
     inputs = [scope.facts["pair.nccl_path"], scope.facts["pair.p2p.ok"], node.facts["nccl.p2p_level"]]
     scope.read("pair.nccl.transport", choice.kind, blend(inputs), choice.why)
-
-
-def _measurements(runs: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
-    """Measurements by pair of GPU indexes, lower first."""
-    by_pair: dict[Key, list[Measurement]] = {}
-    for run in runs:
-        ends = run.subject.replace("<>", ">").split(">")
-        numbers = sorted(number for end in ends if (number := whole(end.removeprefix("gpu:"))) is not None)
-        if len(ends) == len(numbers) == 2:
-            by_pair.setdefault((numbers[0], numbers[1]), []).append(run)
-    return by_pair
-
-
-def _measured(scope: Scope, runs: Sequence[Measurement], sources: Sources) -> None:
-    origin, why = "measurement", "it was not measured; `topoadvisor verify` does"
-    one_way = [run.gbps for run in runs if run.kind == "peer-copy" and run.gbps is not None]
-    both_ways = [run.gbps for run in runs if run.kind == "peer-copy-both" and run.gbps is not None]
-    scope.read("pair.measured.uni_gbps", min(one_way, default=None), origin, why)
-    scope.read("pair.measured.bi_gbps", min(both_ways, default=None), origin, why)
-    # A second opinion that was left out says nothing about the link; one that broke does.
-    told = [run.outcome for run in runs if run.kind in ("peer-copy", "peer-copy-both") or run.outcome != "skipped"]
-    scope.read("pair.measured.outcome", max(told, key=_OUTCOMES.index, default=None), origin, why)
-    checked = [run.data_ok for run in runs if run.data_ok is not None]
-    scope.read("pair.measured.data_ok", all(checked) if checked else None, origin, why)
-    facts_measured.of_pair(scope, runs, origin, why)

@@ -1,0 +1,70 @@
+"""What a saved measurement is about, and how it ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from topoadvisor.numbers import whole
+from topoadvisor.snapshot import Measurement
+
+OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
+"""Mildest first."""
+FAILED: Final = OUTCOMES[2:]
+
+HOST: Final = "host"
+_ALL_PAIRS: Final = "switch-copy"
+
+
+def ended(run: Measurement) -> str:
+    """One of `OUTCOMES`; data that arrived changed is no success, whatever else was noted."""
+    return "wrong-data" if run.data_ok is False else run.outcome
+
+
+def failed(run: Measurement) -> bool:
+    """It was made, and hung, died, or brought wrong bytes."""
+    return ended(run) in FAILED
+
+
+def worst(runs: Iterable[Measurement]) -> str | None:
+    """How the worst of them ended; None without any."""
+    return max(map(ended, runs), key=OUTCOMES.index, default=None)
+
+
+def ends(run: Measurement) -> tuple[str, ...]:
+    """Whom it ran between, in the order of its subject: `("gpu:0", "gpu:1")`, `("host", "gpu:0")`, a ring's GPUs."""
+    return tuple(run.subject.replace("<>", ">").replace(",", ">").split(">"))
+
+
+def pair(run: Measurement) -> tuple[int, int] | None:
+    """The two GPU indexes of a copy between two GPUs, lower first; None for anything else."""
+    numbers = [_index(end) for end in ends(run)]
+    if ">" not in run.subject or len(numbers) != 2:
+        return None
+    a, b = numbers
+    return None if a is None or b is None else (min(a, b), max(a, b))
+
+
+def host_gpu(run: Measurement) -> int | None:
+    """The index of the GPU of a copy from or to host memory; None for anything else."""
+    found = [end for end in ends(run) if end != HOST]
+    return _index(found[0]) if len(found) == 1 and HOST in ends(run) else None
+
+
+def at_once(run: Measurement) -> bool:
+    """Several copies at the same time: all hops of a ring, or all pairs of a switch."""
+    return run.kind == _ALL_PAIRS or (">" in run.subject and len(ends(run)) > 2)
+
+
+def collective(run: Measurement) -> bool:
+    """One of NCCL's own operations over several GPUs."""
+    return ">" not in run.subject and run.kind != _ALL_PAIRS
+
+
+def through_host(run: Measurement) -> bool:
+    """A copy between two GPUs that went through host memory: peer access was off, or the driver does not grant it."""
+    return run.kind.startswith("staged") or run.peer_access is False
+
+
+def _index(end: str) -> int | None:
+    return whole(end.removeprefix("gpu:")) if end.startswith("gpu:") else None
