@@ -149,14 +149,23 @@ def _trial(trial: Trial, snapshot: Snapshot) -> str:
     date = f" ({trial.date[:10]})" if trial.date else ""
     if trial.failure:
         return f"{told_of}: broke in a trial{date}"
-    faster, slower, undecided = (_at(trial, verdict) for verdict in ("faster", "slower", "unknown"))
+    faster, slower = _at(trial, "faster"), _at(trial, "slower")
     told = [
         f"faster at {_spread(faster)}" if faster else "",
         f"slower at {_spread(slower)}" if slower else "",
-        f"not decided at {len(undecided)} size{'s' * (len(undecided) != 1)}" if undecided else "",
+        _undecided(trial).removeprefix(", "),
     ]
-    outcome = "; ".join(filter(None, told)) or "no difference"
-    return f"{told_of}: {outcome} in a trial of {trial.rounds} rounds{date}"
+    outcome = "; ".join(filter(None, told)) or ("no difference" if trial.sizes else "no size was compared")
+    return f"{told_of}: {outcome} in a trial of {_rounds(trial)}{date}"
+
+
+def _rounds(trial: Trial) -> str:
+    return f"{trial.rounds} round{'s' * (trial.rounds != 1)}"
+
+
+def _undecided(trial: Trial) -> str:
+    count = len(_at(trial, "unknown"))
+    return f", not decided at {count} size{'s' * (count != 1)}" if count else ""
 
 
 def _at(trial: Trial, verdict: str) -> list[TrialSize]:
@@ -182,7 +191,7 @@ def proven(
     notes: list[str] = []
     won: list[Trial] = []
     trials = [each for each in snapshot.trials if _everywhere(each, snapshot) or set(each.gpus) == set(gpus)]
-    for trial in sorted((each for each in snapshot.trials if each.keep), key=_worth, reverse=True):
+    for trial in sorted((each for each in snapshot.trials if each.won), key=_worth, reverse=True):
         told = words(trial.settings)
         if trial not in trials:
             notes.append(f"{told} won a trial{_over(trial, snapshot)} alone: prove it over all GPUs.")
@@ -211,7 +220,7 @@ def _passed_over(trial: Trial, best: Trial, trials: Sequence[Trial]) -> str:
     if any(best.settings.get(name, value) != value for name, value in trial.settings.items()):
         return f"{told}."
     both = {**best.settings, **trial.settings}
-    tried = next((each for each in trials if each.settings == both and not each.keep), None)
+    tried = next((each for each in trials if each.settings == both and not each.won), None)
     if tried is not None:
         return f"{told}; together they were tried and not worth keeping."
     asked = " ".join(f"{name}={value or ''}" for name, value in both.items())
@@ -245,7 +254,7 @@ def _advise(
     if value is not None and present is not None and present.value == value:
         right.append(AlreadyRight(text=f"{name}={value}, which won a trial here, is set already.", rule=TRIAL))
         return
-    collectives = ", ".join(dict.fromkeys(size.collective for size in trial.sizes))
+    collectives = ", ".join(dict.fromkeys(size.collective for size in _at(trial, "faster")))
     settings.append(
         AdvisedSetting(
             name=name,
@@ -254,7 +263,7 @@ def _advise(
             rule=TRIAL,
             reason=(
                 f"measured on this machine{_over(trial, snapshot)}: {collectives} faster at "
-                f"{_spread(_at(trial, 'faster'))}, slower at none, {trial.rounds} rounds, "
+                f"{_spread(_at(trial, 'faster'))}, slower at none{_undecided(trial)}, {_rounds(trial)}, "
                 f"{(trial.date or 'no date')[:10]}"
             ),
             value=value,

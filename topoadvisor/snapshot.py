@@ -28,6 +28,18 @@ Status = Literal["ok", "partial", "absent", "failed"]
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """No register, file or call that a snapshot is read from holds more, and the rule engine could not take it."""
 
+Gbps = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+"""All GPUs of the largest NVLink domains together carry less than a tenth of the most; 0 = too slow to show."""
+Micros = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+"""No copy takes a week; 0 = too short to show."""
+Share = Annotated[float, msgspec.Meta(gt=-1, le=1e6)]
+"""Of a rate that became another: nothing loses more than all of itself."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+_SLOWEST: Final = 0.001
+"""GB/s: rates are written with three decimals at most."""
+
 MAX_INDEX: Final = 9999
 """Far above the GPUs of any one operating system."""
 
@@ -388,16 +400,16 @@ class Measurement(Struct, frozen=True, kw_only=True):
     subject: str
     """`gpu:0>gpu:1`; for both directions at once `gpu:0<>gpu:1`; `host>gpu:0`; a ring `gpu:0>gpu:1>gpu:2>gpu:0`;
     all pairs of a switch `gpu:0,gpu:1,gpu:2`."""
-    gbps: float | None = None
+    gbps: Gbps | None = None
     """Median GB/s; for several flows at once the sum."""
-    slowest_gbps: float | None = None
+    slowest_gbps: Gbps | None = None
     """Of several flows at once the slowest one's own rate."""
-    latency_us: float | None = None
+    latency_us: Micros | None = None
     """Median time of one small copy."""
-    spread: float | None = None
+    spread: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     """(max − min) / median over the repeats."""
-    size_bytes: Int | None = None
-    repeats: Int | None = None
+    size_bytes: Bytes | None = None
+    repeats: Count | None = None
     peer_access: bool | None = None
     data_ok: bool | None = None
     outcome: Literal["ok", "wrong-data", "timeout", "crashed", "error", "skipped"] = "ok"
@@ -406,21 +418,33 @@ class Measurement(Struct, frozen=True, kw_only=True):
     driver: str | None = None
     date: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_rates(self.gbps, self.slowest_gbps)
+
 
 class TrialSize(Struct, frozen=True, kw_only=True):
     """One collective at one size, with a setting and without."""
 
     collective: str
-    size_bytes: Int
+    size_bytes: Bytes
     verdict: Literal["faster", "slower", "no difference", "unknown"]
-    baseline_gbps: float | None = None
+    baseline_gbps: Gbps | None = None
     """Bus bandwidth, geometric mean over the rounds."""
-    variant_gbps: float | None = None
-    difference: float | None = None
+    variant_gbps: Gbps | None = None
+    difference: Share | None = None
     """Mean over the rounds as a share of the baseline: 0.05 = 5 % faster."""
-    low: float | None = None
-    high: float | None = None
+    low: Share | None = None
+    high: Share | None = None
     """Its interval."""
+
+    def __post_init__(self) -> None:
+        _check_rates(self.baseline_gbps, self.variant_gbps)
+        known = [each for each in (self.low, self.difference, self.high) if each is not None]
+        if known != sorted(known):
+            raise ValueError("the difference lies outside of its interval from `low` to `high`")
+        sign = {"faster": 1, "slower": -1}.get(self.verdict, 0)
+        if sign and (self.difference is None or self.difference * sign <= 0):
+            raise ValueError(f"the verdict is {self.verdict}, and the difference does not say so")
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -430,14 +454,35 @@ class Trial(Struct, frozen=True, kw_only=True):
     """None: it was unset."""
     gpus: list[Int]
     sizes: list[TrialSize] = []
-    rounds: Int = 0
+    rounds: Count = 0
     keep: bool = False
-    """It was faster somewhere, slower nowhere, and the best of what was tried with it."""
+    """It was the best of what was tried with it; whether that is worth keeping, `won` says."""
     cost: str | None = None
     failure: str | None = None
     nccl: str | None = None
     driver: str | None = None
     date: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds == 0 and any(size.verdict != "unknown" for size in self.sizes):
+            raise ValueError("a size is decided, and no round is complete")
+
+    @property
+    def won(self) -> bool:
+        """It is the one to keep, and what was measured agrees."""
+        return self.keep and worth_keeping(self.failure, [size.verdict for size in self.sizes])
+
+
+def worth_keeping(failure: str | None, verdicts: Sequence[str]) -> bool:
+    """Whether a variant that was tried wins somewhere and hurts nowhere, by its verdicts at all sizes."""
+    return failure is None and "faster" in verdicts and "slower" not in verdicts
+
+
+def _check_rates(*rates: float | None) -> None:
+    """Raises ValueError for GB/s that nothing measures: above zero, and too little to be written down."""
+    for rate in rates:
+        if rate is not None and 0 < rate < _SLOWEST:
+            raise ValueError(f"{rate:.3g} GB/s is less than a measurement shows")
 
 
 ON_COMMAND_LINE: Final = "--assume"
@@ -492,39 +537,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return next((source for source in self.sources if source.name == name), None)
 
 
-_MOST: Final = {
-    "gpus": ("GPUs", 128),
-    "nics": ("network devices", 512),
-    "pci": ("PCI functions", 65_536),
-    "settings": ("settings", 4_096),
-    "matrices": ("matrices", 1_024),
-    "p2p": ("pairs of GPUs", 65_536),
-    "measurements": ("measurements", 262_144),
-    "nccl_libraries": ("NCCL libraries", 1_024),
-}
-"""What no operating system has more of, several times over: the analysis of a pair of GPUs costs time."""
-
-_MOST_NUMA_NODES: Final = 1_024
-_LONGEST_NAME: Final = 1_000
-
-
-def check_size(snapshot: Snapshot, *, file: str) -> Snapshot:
-    """The snapshot itself. Raises InputError when it has more of something than any machine."""
-    counts = [(what, most, len(getattr(snapshot, field) or ())) for field, (what, most) in _MOST.items()]
-    counts.append(("NUMA nodes", _MOST_NUMA_NODES, len(snapshot.host.numa_nodes or ())))
-    for what, most, count in counts:
-        if count > most:
-            raise InputError(
-                f"this has {count} {what}; topoadvisor takes up to {most}",
-                file=file,
-                hint="Is it one machine? Give each machine of a cluster by itself.",
-            )
-    names = [device.name for devices in (snapshot.gpus, snapshot.nics or ()) for device in devices]
-    if (longest := max((len(name) for name in names if name), default=0)) > _LONGEST_NAME:
-        raise InputError(f"this names a device in {longest} letters", file=file, hint="Is the file damaged?")
-    return snapshot
-
-
 def document(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as plain values, the schema name first."""
     return {"schema": snapshot.schema, **msgspec.to_builtins(snapshot)}
@@ -546,24 +558,32 @@ def decode(data: bytes, *, file: str = "snapshot") -> Snapshot:
         raise InputError(
             f"this is not a {SCHEMA} document: {error}",
             file=file,
-            hint="Was it written by another version of topoadvisor? `topoadvisor capture` writes a fresh one.",
+            hint="Was it changed by hand, or written by another version of topoadvisor? `topoadvisor capture` writes a "
+            "fresh one.",
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        line, column = _broken_at(data, str(error))
+        line, column, there = _broken_at(data, str(error))
+        word = _NO_NUMBER.match(there)
         raise InputError(
-            "the JSON is broken here, or ends too early",
+            f"{word[0].decode()} is no number in JSON" if word else "the JSON is broken here, or ends too early",
             file=file,
             line=line,
             column=column,
-            hint="The file may have been cut while it was copied; capture or copy it again.",
+            hint="A value that was not measured is null, or is left out."
+            if word
+            else "The file may have been cut while it was copied; capture or copy it again.",
         ) from None
 
 
-def _broken_at(data: bytes, message: str) -> tuple[int, int]:
+_NO_NUMBER: Final = re.compile(rb"-?(NaN|Infinity|nan|inf)\b")
+
+
+def _broken_at(data: bytes, message: str) -> tuple[int, int, bytes]:
+    """Line, column, and what stands there."""
     match = re.search(r"byte (\d+)", message)
     offset = min(int(match.group(1)), len(data)) if match else len(data)
     before = data[:offset]
-    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1
+    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1, data[offset : offset + 16]
 
 
 def save(snapshot: Snapshot, path: Path) -> None:

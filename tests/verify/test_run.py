@@ -480,7 +480,8 @@ def test_saving_keeps_what_a_later_run_does_not_replace() -> None:
 
 
 def size(verdict: Any) -> TrialSize:
-    return TrialSize(collective="all_reduce", size_bytes=1 << 20, verdict=verdict)
+    difference = 0.05 if verdict == "faster" else None
+    return TrialSize(collective="all_reduce", size_bytes=1 << 20, verdict=verdict, difference=difference)
 
 
 def test_a_snapshot_of_another_driver_is_told_about(tmp_path: Path) -> None:

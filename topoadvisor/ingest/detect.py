@@ -14,6 +14,7 @@ import msgspec
 
 from topoadvisor import files, snapshot
 from topoadvisor.errors import InputError, Unrecognised
+from topoadvisor.ingest import size
 from topoadvisor.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _together(found: Sequence[list[Part]]) -> Snapshot:
     if len(found) == 1 and len(found[0]) == 1 and found[0][0].whole:
         return found[0][0].snapshot
     together = [part for parts in found for part in parts]
-    return snapshot.check_size(merge.merge(together), file=together[0].file)
+    return size.check(merge.merge(together), file=together[0].file)
 
 
 def _read(source: str, stdin: BinaryIO) -> list[Part]:
@@ -186,7 +187,7 @@ def _whole(found: Snapshot, file: str) -> Part:
     """A part that is a machine by itself. Only what was read on the machine shows all of its GPUs."""
     from topoadvisor.ingest.part import Part
 
-    snapshot.check_size(found, file=file)
+    size.check(found, file=file)
     complete = found.origin == "live" and bool(found.gpus)
     return Part(found, file, whole=True, count=len(found.gpus) if complete else None)
 
@@ -230,7 +231,7 @@ def _log(start: bytes, rest: BinaryIO | None, file: str) -> Part:
     reader = nccl_log.Reader()
     reader.feed(file, chain([start], iter(lambda: rest.read(nccl_log.BLOCK), b"") if rest is not None else ()))
     found = nccl_log_snapshot.convert(reader.summary([file]), file=file)
-    snapshot.check_size(found.snapshot, file=file)
+    size.check(found.snapshot, file=file)
     if not found.snapshot.gpus:
         raise InputError(
             "this is a log of NCCL, but it does not show which GPUs the job has",

@@ -8,6 +8,7 @@ from typing import Final
 
 from topoadvisor import measured
 from topoadvisor.errors import NothingDetermined
+from topoadvisor.snapshot import worth_keeping
 from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
 from topoadvisor.verify.rank_messages import Case, Collective
@@ -104,7 +105,7 @@ class Outcome:
     @property
     def keep(self) -> bool:
         """It wins somewhere and hurts nowhere."""
-        return self.failure is None and bool(self.faster) and not self.slower
+        return worth_keeping(self.failure, [difference.verdict for _, difference in self.differences])
 
     @property
     def gain(self) -> float:
