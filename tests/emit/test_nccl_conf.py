@@ -105,7 +105,9 @@ def test_nothing_to_set_empties_the_block(make: Any) -> None:
     assert emptied.endswith("A=1\n")
 
 
-NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,12}", fullmatch=True)
+NAMES = st.from_regex(r"NCCL_[A-Z0-9_]{1,12}", fullmatch=True).filter(
+    lambda name: (owner := conf.reader(name)) is not None and conf.in_time(owner)
+)
 SAFE = st.text(st.characters(codec="utf-8", exclude_characters="\"'`"), min_size=1, max_size=60).filter(
     lambda value: value.isprintable() and value == value.strip()
 )

@@ -85,7 +85,7 @@ def nccl_conf(
     snapshot, advice = _advise(load_snapshot(sources, assume, assume_file), rules)
     version = selecting.nccl_version(snapshot)
     block = emitter.render(advice, classes, version)
-    selection = selecting.select(advice, classes, version)
+    selection = selecting.select(advice, classes, version, for_conf=True)
     path = _target(write)
     if path is None and diff:
         path = Path(emitter.SYSTEM_FILE)

@@ -16,6 +16,7 @@ BEGIN: Final = f"{MANAGED_BEGIN}: `topoadvisor emit` rewrites these lines >>>"
 END: Final = f"{MANAGED_END} <<<"
 _WIDTH: Final = 100
 _MOST_NAMED: Final = 8
+_CLASSES: Final = {"tuning": "This is tuning.", "workaround": "This is a workaround."}
 _EQUALS_IN_WORDS: Final = (
     (re.compile(r"\b([A-Z][A-Z0-9_]+)==(?=\w)"), r"\1 set to exactly "),
     (re.compile(r"\b([A-Z][A-Z0-9_]+)=(?=[^\s=])"), r"\1 set to "),
@@ -100,7 +101,7 @@ def body(selection: Selection, assignments: dict[str, str]) -> Iterator[str]:
         for setting in chosen.settings:
             yield from comment(f"[{setting.rule}] {setting.reason}")
             if setting.setting_class != "system":
-                yield from comment(f"This is a {setting.setting_class}.")
+                yield from comment(_CLASSES[setting.setting_class])
             if setting.remove_when:
                 yield from comment(f"Remove it when {setting.remove_when}")
             if setting.cost:

@@ -27,7 +27,7 @@ def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_
 
     Raises TopoAdvisorError for a value that NCCL could not read back, or for two values of one variable.
     """
-    selection = select(advice, include, nccl_version)
+    selection = select(advice, include, nccl_version, for_conf=True)
     block = blocks.wrap(
         [
             *blocks.body(selection, {chosen.name: f"{chosen.name}={chosen.value}" for chosen in selection.chosen}),

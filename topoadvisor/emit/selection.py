@@ -69,10 +69,13 @@ def nccl_version(snapshot: Snapshot) -> str | None:
     return next((version for version in [*reversed(assumed), *found] if versions.is_version(version)), None)
 
 
-def select(advice: Advice, include: frozenset[SettingClass], nccl_version: str | None) -> Selection:
+def select(
+    advice: Advice, include: frozenset[SettingClass], nccl_version: str | None, *, for_conf: bool = False
+) -> Selection:
     """Choose by class and NCCL version, and check that every chosen value can be written.
 
-    `nccl_version` None = not known: conditions on it are then not applied.
+    `nccl_version` None = not known: conditions on it are then not applied. `for_conf`: for NCCL's own file, which
+    other libraries do not read.
 
     Raises TopoAdvisorError for a value that is not safe to write and for two values of one variable.
     """
@@ -81,7 +84,7 @@ def select(advice: Advice, include: frozenset[SettingClass], nccl_version: str |
     for setting in advice.settings:
         if setting.action != "set":
             continue
-        why = _why_not(setting, include, nccl_version)
+        why = _why_not(setting, include, nccl_version) or (_why_not_in_conf(setting.name) if for_conf else None)
         if why is None:
             groups.setdefault(setting.name, []).append(setting)
         else:
@@ -89,7 +92,7 @@ def select(advice: Advice, include: frozenset[SettingClass], nccl_version: str |
     chosen = tuple(_checked(name, settings) for name, settings in groups.items())
     nothing = None
     if not chosen:
-        nothing = advice.set_nothing or "No rule asks for one of the classes that are written."
+        nothing = advice.set_nothing or "Nothing that is advised is to be written here."
     return Selection(
         chosen=chosen,
         left_out=tuple(left_out),
@@ -107,6 +110,16 @@ def _why_not(setting: AdvisedSetting, include: frozenset[SettingClass], nccl_ver
     if setting.nccl and nccl_version and not versions.satisfies(nccl_version, setting.nccl):
         return f"it is for NCCL {version_words(setting.nccl)}, and this is {nccl_version}"
     return None
+
+
+def _why_not_in_conf(name: str) -> str | None:
+    if name == conf.NAMED_BY:
+        return "it counts in the process environment only; `topoadvisor emit shell` writes it"
+    owner = conf.reader(name)
+    if owner is not None and conf.in_time(owner):
+        return None
+    who = "whoever reads it" if owner is None else f"{owner}, which reads it,"
+    return f"{who} may do so before NCCL hands on the lines of its file; `topoadvisor emit shell` writes it"
 
 
 def version_words(conditions: str) -> str:

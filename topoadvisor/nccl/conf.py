@@ -20,6 +20,9 @@ NAMED_BY = "NCCL_CONF_FILE"
 
 SYSTEM_FILE = "/etc/nccl.conf"
 
+_LOADED_LATER = frozenset({"NCCL", "libfabric", "rdma-core", "rdma-core's mlx5 driver"})
+"""Libraries that NCCL, or a plugin of it, loads after it has read its file."""
+
 _NAMED_SINCE = "2.23.4"
 _HOME_VARIABLE_SINCE = "2.30.3"
 
@@ -68,6 +71,22 @@ def _rules(version: str | None) -> _Rules:
         splits_long_lines=new_reader,
         overruns_names=not versions.at_least(version, "2.23.4"),
     )
+
+
+def reader(name: str) -> str | None:
+    """Who reads a variable, by the register; None for a name that may be anybody's."""
+    info = settings.find(name)
+    if info is not None:
+        return info.owner
+    if name.startswith("NCCL_"):
+        return "NCCL"
+    family = settings.family(name)
+    return family.owner if family is not None else None
+
+
+def in_time(owner: str) -> bool:
+    """Whether who reads a variable does so after NCCL has handed on the lines of its file."""
+    return owner in _LOADED_LATER or "plugin" in owner
 
 
 def parse(text: str, version: str | None = None) -> list[ConfLine]:

@@ -16,8 +16,6 @@ _SLOWS: Final = frozenset({"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "
 _QUIET: Final = frozenset({"", "0", "false", "off", "no", "warn", "version", "none"})
 _HARMLESS: Final = ("NCCL_DEBUG_", "NCCL_RAS_", "NCCL_SET_THREAD_NAME", "NCCL_COMM_ID")
 """Diagnostic names that print nothing by themselves, or of which another check speaks."""
-_LOADED_LATER: Final = frozenset({"NCCL", "libfabric", "rdma-core", "rdma-core's mlx5 driver"})
-"""Libraries that NCCL, or a plugin of it, loads after it has read its file."""
 _IDENTITY: Final = "NCCL_HOSTID"
 _NOT_FOR_MANY: Final = frozenset({"NCCL_IB_GID_INDEX"})
 
@@ -69,14 +67,12 @@ def _literal(assignment: Assignment, line: str) -> Iterator[Found]:
 
 def _not_for_conf(assignment: Assignment) -> Iterator[Found]:
     name = assignment.name
-    info = settings.find(name)
-    family = settings.family(name) if info is None and not name.startswith("NCCL_") else None
-    owner = info.owner if info is not None else family.owner if family is not None else "NCCL"
+    owner = conf.reader(name)
     if name == conf.NAMED_BY:
         yield about(
             assignment, "ENV134", f"{conf.NAMED_BY} counts in the process environment only, not in the file it names"
         )
-    elif owner not in _LOADED_LATER and "plugin" not in owner:
+    elif owner is not None and not conf.in_time(owner):
         message = f"{owner} reads {name}, and may have done so before NCCL hands on the lines of its file"
         yield about(assignment, "ENV134", message)
 
