@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from topoadvisor import advise, measured
-from topoadvisor.emit import selection
+from topoadvisor.emit import nccl_conf, selection, shell
 from topoadvisor.ingest import detect
+from topoadvisor.render import scan_text
 from topoadvisor.snapshot import Measurement, Setting, Snapshot, Trial, TrialSize
-from topoadvisor.topology import graph
+from topoadvisor.topology import graph, matrix
 
 WON = [
     TrialSize(collective="all_reduce", size_bytes=1 << 20, verdict="no difference", difference=0.02),
@@ -76,6 +77,55 @@ def test_a_trial_of_another_nccl_or_driver_does_not_count(other: dict[str, str],
 def test_what_did_not_win_is_not_advised() -> None:
     lost = trial(keep=False)
     assert not any(each.name == "NCCL_MIN_CTAS" for each in advise.advise(machine(lost)).settings)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"failure": "it crashed"},
+        {"sizes": []},
+        {"sizes": WON[:1]},
+        {"sizes": [*WON, TrialSize(collective="all_reduce", size_bytes=8, verdict="slower", difference=-0.3)]},
+    ],
+)
+def test_a_mark_to_keep_it_is_not_enough(more: dict[str, Any]) -> None:
+    advice = advise.advise(machine(trial(**more)))
+    assert not any(each.name == "NCCL_MIN_CTAS" for each in advice.settings)
+    assert any(line.startswith("NCCL_MIN_CTAS=32: ") for line in advice.measured)
+
+
+def test_what_was_not_decided_is_said_with_the_advice() -> None:
+    open_end = TrialSize(collective="all_gather", size_bytes=1 << 30, verdict="unknown", difference=0.05)
+    settings, _, _ = measured.proven(
+        machine(trial(sizes=[*WON, open_end], rounds=1)), version="2.28.9", taken=(), gpus=(0, 1)
+    )
+    assert settings[0].reason == (
+        "measured on this machine: all_reduce faster at 2 sizes (+4.5 to +5.0 %), slower at none, "
+        "not decided at 1 size, 1 round, 2026-11-30"
+    )
+
+
+@pytest.mark.parametrize("name", ["CUDA_DEVICE_MAX_CONNECTIONS", "LD_PRELOAD"])
+def test_a_variable_that_others_read_goes_to_the_shell(name: str) -> None:
+    advice = advise.advise(machine(trial(settings={name: "1"})))
+    assert name in [each.name for each in advice.settings]
+    tuning: Any = frozenset({"tuning"})
+    block = nccl_conf.render(advice, tuning, "2.28.9")
+    assert f"{name}=" not in block
+    assert f"Not written: {name} [trial]" in block
+    assert "`topoadvisor emit shell` writes it" in " ".join(block.replace("#", " ").split())
+    assert f"export {name}=1" in shell.render(advice, tuning, "2.28.9")
+
+
+def test_where_measurements_stand_above_them_rings_are_said_to_be_on_paper() -> None:
+    run = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=395.9)
+    snapshot = machine(measurements=[run])
+    table = matrix.shown(snapshot, graph.build(snapshot))
+    plain, told = (scan_text.render(advise.advise(each), table) for each in (machine(measurements=[]), snapshot))
+    assert "450 GB/s together, proven" in plain
+    assert "450 GB/s together on paper, proven" in told
+    assert "`topoadvisor rings --model measured`" in told
+    assert "on paper" not in plain
 
 
 def small_gain(**more: Any) -> Trial:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topoadvisor import cpu_lists, measured, ways
+from topoadvisor import cpu_lists, measured, runs, ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -169,6 +169,8 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
         none_read = snapshot.settings is None and len(unread) == len(ways.ROUTING)
         which = "NCCL's variables were not read and are" if none_read else f"Not read: {', '.join(unread)}; they are"
         notes.append(f"{which} taken as unset.")
+    if plan.rings and any(runs.pair(run) and run.gbps and not runs.failed(run) for run in snapshot.measurements):
+        notes.append("That is on paper: `topoadvisor rings --model measured` plans with the measured copies.")
     optimal = plan.optimal
     if _widths_unread(snapshot) and plan.transport != "NVLink" and plan.total_gbps is not None:
         optimal = False

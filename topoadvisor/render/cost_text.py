@@ -15,8 +15,8 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     own = (
         "the links in NCCL's model, which has no estimate for it" if direct else f"NCCL {document.nccl}'s own estimate"
     )
-    by = "held to measurements" if document.calibrated_by else own
-    page.paragraph(f"{document.collective} over {len(document.gpus)} GPUs, by {by}", rest="  ", code="1")
+    by = f"by {own}" + (", held to measurements" if document.calibrated_by else "")
+    page.paragraph(f"{document.collective} over {len(document.gpus)} GPUs, {by}", rest="  ", code="1")
     page.paragraph(" · ".join(_graphs(document)), rest="  ", code="2")
     page.blank()
     lines: list[tuple[str, ...]] = [_HEAD]

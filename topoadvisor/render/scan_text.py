@@ -49,7 +49,7 @@ def render(advice: Advice, matrix: Matrix, *, width: int = 100, color: bool = Fa
         for line in advice.measured:
             page.paragraph(line, first="  ", rest="      ")
     if advice.plan is not None:
-        _plan(advice.plan, page)
+        _plan(advice.plan, bool(advice.measured), page)
     if advice.unknown:
         _unknown(advice.unknown, page)
     _footer(advice, page)
@@ -128,11 +128,12 @@ def _where(where: str | None) -> str:
     return "" if where is None else f" ({where})" if where == "assumed" else f" (in {where})"
 
 
-def _plan(plan: Plan, page: _Page) -> None:
+def _plan(plan: Plan, measured: bool, page: _Page) -> None:
+    """`measured`: numbers that were measured stand above, so that these need a word."""
     # What a copy through host memory really reaches depends on more than the links.
     staged = "host memory" in plan.transport
     most = "at most " if staged or "not read" in plan.transport else ""
-    total = "" if plan.total_gbps is None else f", {most}{plan.total_gbps:.4g} GB/s together"
+    total = "" if plan.total_gbps is None else f", {most}{plan.total_gbps:.4g} GB/s together{' on paper' * measured}"
     proof = ", proven optimal" if plan.optimal and not staged else ""
     page.heading(f"Rings ({plan.transport}){total}{proof}")
     for ring in plan.rings[:_MOST_RINGS]:
