@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from topoadvisor import snapshot as snapshots
 from topoadvisor.cli import main
+from topoadvisor.ingest import detect
+from topoadvisor.snapshot import Measurement
 
 
 def test_a_table_of_sizes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,6 +21,14 @@ def test_a_table_of_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "all_reduce over 2 GPUs, by NCCL 2.28.9's own estimate" in shown
     assert "  1 GiB  2.998 ms   358.2   358.2  ring, Simple  tree, Simple" in shown
     assert "20% too fast" in shown
+
+
+def test_measurements_are_named_in_the_heading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+    run = Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=329.5, size_bytes=1 << 30)
+    snapshots.save(msgspec.structs.replace(snapshot, measurements=[run]), tmp_path / "node.json")
+    assert main(["cost", "all_reduce", str(tmp_path / "node.json")]) == 0
+    assert "by NCCL 2.28.9's own estimate, held to measurements\n" in capsys.readouterr().out
 
 
 def test_one_size_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,23 @@ def test_a_block_in_full(make: Any) -> None:
         assert effective(block, version) == {"NCCL_SOCKET_IFNAME": "=eth0", "NCCL_P2P_DISABLE": "1"}
 
 
+def test_what_is_tuning_is_called_so_and_what_others_read_is_left_to_the_shell(make: Any) -> None:
+    block = nccl_conf.render(
+        make.advice(
+            make.setting("NCCL_NTHREADS", "256", setting_class="tuning"),
+            make.setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", setting_class="tuning"),
+            make.setting("NCCL_CONF_FILE", "/etc/other.conf"),
+            make.setting("FI_EFA_USE_DEVICE_RDMA", "1"),
+        ),
+        ALL,
+    )
+    assert "# This is tuning.\n" in block
+    assert effective(block) == {"NCCL_NTHREADS": "256", "FI_EFA_USE_DEVICE_RDMA": "1"}
+    told = " ".join(block.replace("#", " ").split())
+    assert "Not written: CUDA_DEVICE_MAX_CONNECTIONS [NET001], CUDA, which reads it, may do so before" in told
+    assert "Not written: NCCL_CONF_FILE [NET001], it counts in the process environment only" in told
+
+
 def test_nothing_to_set_says_why_and_defines_no_variable(make: Any) -> None:
     block = nccl_conf.render(make.advice(set_nothing="NCCL 2.28 allows P2P on every pair: NCCL_P2P_LEVEL=NVL is met"))
     assert "# No variable is set here. NCCL 2.28 allows P2P on every pair: NCCL_P2P_LEVEL set to NVL is met\n" in block

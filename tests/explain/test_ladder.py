@@ -63,6 +63,7 @@ def test_words_that_name_a_pair(word: str, pair: tuple[int, int] | None) -> None
         ("dgx-h100", {}, "NVLink", "in order"),
         ("4xrtxpro6000", {"pair.pcie_class": "SYS"}, "socket hop", "look here"),
         ("4xrtxpro6000", {"pair.measured.outcome": "timeout"}, "measured", "look here"),
+        ("4xrtxpro6000", {"pair.measured.outcome": "skipped"}, "measured", "not known"),
         ("paste-8xa100", {"pair.nvlinks": 0, "pair.link_class": "NODE"}, "IOMMU and ACS", "not known"),
     ],
 )
