@@ -291,6 +291,8 @@ AFFINITIES = {
     "the end of a list lost": (("0-11|0", "0-1|0", "12-23|1"), {"GPU0": "0-11", "GPU1": "0-1"}),
     "the end of a list lost, others tell": (("0-11|0", "0-1|0", "0-11|0"), {"GPU1": "0-1"}),
     "some CPUs of another node": (("0-11|0", "8-19|1", "8-19|1"), {"GPU0": "0-11"}),
+    "a short list and node in one": (("0-11|0", "12-231", "0-11|0"), {"GPU1": "12-231"}),
+    "all CPUs beside a node": (("0-11|0", "0-23|1", "12-23|1"), {"GPU1": "0-23"}),
     "all CPUs, where no node is known": (("0-11|0", "0-23|", "12-23|1"), {}),
     "all CPUs, where no node is told": (("0-11|0", "0-23|N/A", "12-23|1"), {}),
     "single CPUs of every second core": (("0,2,4,6|0", "0,2,4,6|0", "1,3,5,7|1"), {}),
@@ -320,6 +322,32 @@ def test_an_affinity_in_which_the_text_ends_is_not_believed() -> None:
     ]
     assert one(head + "GPU1\tSYS\t X \t0-15").cpu_affinity["GPU1"] == "0-15"
     assert one(head + "GPU1\tSYS\t X \t16-31\t1").cpu_affinity["GPU1"] == "16-31"
+
+
+def test_a_list_in_which_a_cut_table_ends_is_not_believed() -> None:
+    rows = tabs("|GPU0|GPU1|CPU Affinity", "GPU0| X |SYS|0-15,32-47") + "GPU1\tSYS\t X \t"
+    assert one(rows + "16-31").cpu_affinity == {"GPU0": "0-15,32-47", "GPU1": None}
+    assert one(rows + "16-31,48-63").cpu_affinity == {"GPU0": "0-15,32-47", "GPU1": "16-31,48-63"}
+    assert one(rows.partition("\nGPU1")[0]).cpu_affinity == {"GPU0": None}
+
+
+def test_what_stands_behind_a_list_that_holds_two_cells_is_of_the_last_column() -> None:
+    head = tabs("|GPU0|GPU1|CPU Affinity|NUMA Affinity|GPU NUMA ID", "GPU0| X |NV4|0-15,32-47|0||N/A")
+    matrix = one(head + "GPU1\tNV4\t X \t16-31,48-631\t\tN/A\n")
+    assert (matrix.cpu_affinity["GPU1"], matrix.numa_affinity["GPU1"], matrix.gpu_numa_id["GPU1"]) == (
+        None,
+        None,
+        "N/A",
+    )
+    swapped = one(tabs("|GPU1|GPU0|CPU Affinity|NUMA Affinity", "GPU0|NV4| X |0-15|0") + "GPU1\t X \tNV416-31\t1\n")
+    assert (swapped.cpu_affinity["GPU1"], swapped.numa_affinity["GPU1"]) == (None, "1")
+
+
+@pytest.mark.parametrize("label", ["GU1", "GPPU1", "PU1", "GPU", "GPU11"])
+def test_a_label_with_a_letter_wrong_is_that_of_the_column_with_its_x(label: str) -> None:
+    matrix = one(tabs("|GPU0|GPU1|NIC0", "GPU0| X |NV4|SYS", f"{label}|NV4| X |PIX", "NIC0|SYS|PIX| X"))
+    assert (matrix.gpus, matrix.nics) == (["GPU0", "GPU1"], ["NIC0"])
+    assert matrix.cells["GPU1"] == {"GPU0": "NV4", "NIC0": "PIX"}
 
 
 def test_a_table_that_lost_all_its_tabs() -> None:

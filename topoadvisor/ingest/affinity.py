@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from topoadvisor.cpu_lists import is_printed
+from topoadvisor.cpu_lists import is_printed, parse
 from topoadvisor.ingest.cells import FittedRow
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.plausible import NOT_KNOWN, refused
@@ -28,6 +28,7 @@ _DAMAGED = re.compile(r"(?=[^A-Za-z]*[0-9?OolIN])[0-9A-Za-z?.,:;/~\-]{1,40}")
 _RUN_TOGETHER = re.compile(r"(?=.*N/A)(?:N/A|[0-9][0-9,\-]*)+")
 """Cells without a space between them, of which one says that it is not known: where that begins and ends is clear."""
 _PIECES = re.compile(r"N/A|[0-9][0-9,\-]*")
+_COUNT_AND_LIST = re.compile(r"NV[0-9]+[,\-][0-9,\-]*")
 _QUOTED_END = re.compile(r"[\"'”’`],?\]?$")
 HEADINGS: Final[dict[Affinity, str]] = {
     "cpu": "CPU Affinity",
@@ -45,10 +46,16 @@ def kinds(header: Header | None, rows: Sequence[FittedRow]) -> tuple[Affinity, .
 
 
 def read(
-    rows: Sequence[FittedRow], kinds: tuple[Affinity, ...], header: Header | None, *, end: str = "\n"
+    rows: Sequence[FittedRow],
+    kinds: tuple[Affinity, ...],
+    header: Header | None,
+    *,
+    end: str = "\n",
+    complete: bool = True,
 ) -> tuple[dict[str, dict[Affinity, str | None]], list[DamagedCell]]:
     """The affinities of GPU rows by label, as printed (None = empty cell, or the row was cut before it), and cells in
-    which something else stands. `end` is how the text ends when the last of `rows` is its last row.
+    which something else stands. `end` is how the text ends when the last of `rows` is its last row; `complete`
+    says that no GPU's row is missing.
     """
     if not kinds:
         return {}, []
@@ -75,7 +82,9 @@ def read(
             # Where cells are missing and no space stands in front or behind, there may be none inside either.
             doubtful = _touching(values[row.row.label], _tail(row)[1])
             bad |= {(row.row.label, kind) for kind, text in found[row.row.label].items() if text in doubtful}
-    if rows and (kind := _cut_at(rows[-1], found, kinds, end)) is not None:
+    for label in {label for label, _ in bad if len(values[label]) < len(kinds)}:
+        found[label] = _without_doubt(found[label], next(kind for kind in kinds if (label, kind) in bad))
+    if rows and (kind := _cut_at(rows[-1], found, kinds, end, complete=complete)) is not None:
         bad.add((rows[-1].row.label, kind))
     cells = {
         label: {kind: None if (label, kind) in bad else text for kind, text in texts.items()}
@@ -88,6 +97,17 @@ def read(
         if text is not None and (row.row.label, kind) in bad
     ]
     return cells, damaged
+
+
+def _without_doubt(texts: Mapping[Affinity, str | None], damaged: Affinity) -> dict[Affinity, str | None]:
+    """A row that lacks cells, up to a damaged one, which may hold what is missing. Behind it only `N/A` at the end is
+    clear.
+    """
+    kinds = list(texts)
+    behind = kinds[kinds.index(damaged) + 1 :]
+    told = [text for kind in behind if (text := texts[kind]) is not None]
+    last = told[-1] if told and told[-1] == NOT_KNOWN else None
+    return {**texts, **dict.fromkeys(behind), **dict.fromkeys(behind[-1:], last)}
 
 
 def _touching(values: Sequence[tuple[str, int]], end: int) -> set[str]:
@@ -103,15 +123,27 @@ def _touching(values: Sequence[tuple[str, int]], end: int) -> set[str]:
 
 
 def _cut_at(
-    row: FittedRow, found: Mapping[str, Mapping[Affinity, str | None]], kinds: tuple[Affinity, ...], end: str
+    row: FittedRow,
+    found: Mapping[str, Mapping[Affinity, str | None]],
+    kinds: tuple[Affinity, ...],
+    end: str,
+    *,
+    complete: bool,
 ) -> Affinity | None:
-    """The column of the cell in which the text ends before its last column, unless another row has the same there."""
+    """The column of the cell in which the text ends before its last column, or before the last row when it is not
+    `complete`; None when another row has the same there.
+    """
     texts = found[row.row.label]
     filled = [kind for kind in kinds if texts[kind] is not None]
-    if not filled or filled[-1] == kinds[-1] or not end.endswith(texts[filled[-1]] or ""):
+    text = texts[filled[-1]] if filled else None
+    if text is None or text == NOT_KNOWN or not end.endswith(text):
         return None
-    same = sum(other[filled[-1]] == texts[filled[-1]] for other in found.values())
-    return filled[-1] if same == 1 and texts[filled[-1]] != NOT_KNOWN else None
+    others = [other[filled[-1]] for label, other in found.items() if label != row.row.label]
+    whole = complete and filled[-1] == kinds[-1]
+    if whole and filled[-1] == "cpu":
+        # All columns are there, and so is the end of a list that holds as many CPUs as another.
+        whole = not others or len(parse(text) or ()) in {len(parse(other or "") or ()) for other in others}
+    return None if whole or text in others else filled[-1]
 
 
 def _damage(row: FittedRow, kind: Affinity, text: str, values: Sequence[tuple[str, int]]) -> DamagedCell:
@@ -145,6 +177,9 @@ def _read_row(row: FittedRow, values: list[tuple[str, int]], writer: _Writer) ->
         texts = [token.text or None for token in row.rest]
         return dict(zip(kinds, [*texts, *[None] * len(kinds)], strict=False))
     places = range(len(kinds)) if len(values) == len(kinds) else _places(row, values, writer)
+    if row.last is not None and _COUNT_AND_LIST.fullmatch(row.last.text):
+        # The list of CPUs hangs on the device cell in front of it.
+        places = range(len(kinds) - len(values), len(kinds))
     cells = {kinds[place]: text for place, (text, _) in zip(places, values, strict=True)}
     return {kind: cells.get(kind) for kind in kinds}
 

@@ -65,6 +65,7 @@ class FittedTable:
 
 def fit(table: Table) -> FittedTable:
     """Fit every row of a table to the columns that its diagonal bears out."""
+    table = _relabelled(table)
     columns = _columns(table)
     named = _named(table.rows, columns)
     screen = _screen_columns(named, columns)
@@ -82,6 +83,27 @@ def fit(table: Table) -> FittedTable:
         rows = [_without_missing(row) for row in rows]
     repeated = [_fit_row(row, columns, screen, {}, may_end=False) for row in _named(table.again, columns)]
     return FittedTable(columns, tuple(_agreed(row, repeated, columns) for row in rows), _repetitions(table, columns))
+
+
+def _relabelled(table: Table) -> Table:
+    """Rows under the names of the header: a label with one letter wrong is that of the column which has its X."""
+    names = table.header.columns if table.header is not None else ()
+    labels = {row.label for row in table.rows}
+    rows = []
+    for row in table.rows:
+        place = next((index for index, token in enumerate(row.tokens) if token.text == "X"), len(names))
+        name = names[place] if place < len(names) else None
+        if name is not None and row.label not in names and name not in labels and _is_one_letter_off(row.label, name):
+            row = replace(row, label=name)
+        rows.append(row)
+    return replace(table, rows=rows)
+
+
+def _is_one_letter_off(text: str, name: str) -> bool:
+    """One letter more, less or other."""
+    differs = (place for place, (one, other) in enumerate(zip(text, name, strict=False)) if one != other)
+    same = next(differs, min(len(text), len(name)))
+    return any(text[same + more :] == name[same + less :] for more, less in ((1, 1), (1, 0), (0, 1)))
 
 
 def _agreed(row: FittedRow, repeated: Sequence[FittedRow], columns: tuple[str | None, ...]) -> FittedRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from topoadvisor import cpu_lists
 from topoadvisor.ingest.tables import Affinity
@@ -29,13 +29,15 @@ def refused(cells: Cells, kinds: Sequence[Affinity]) -> set[tuple[str, Affinity]
         for kind, text in row.items()
         if text is not None and text != NOT_KNOWN and not cpu_lists.is_printed(text)
     }
-    for kind, following in pairwise(kinds):
+    lacking = {label for label, row in cells.items() if None in [row.get(kind) for kind in kinds]}
+    for kind in kinds[:-1]:
         column = {label: text for label, text in _column(cells, kind).items() if (label, kind) not in bad}
-        whole = {text for label, text in column.items() if cells[label].get(following) is not None}
-        short = [(label, text) for label, text in column.items() if cells[label].get(following) is None]
+        whole = {text for label, text in column.items() if label not in lacking}
+        short = [(label, text) for label, text in column.items() if label in lacking]
         bad |= {(label, kind) for label, text in short if _holds_two(text, kind, whole)}
     cpus = {label: text for label, text in _column(cells, "cpu").items() if (label, "cpu") not in bad}
-    return bad | {(label, "cpu") for label in _overlapping(cpus)}
+    near = {cpus[label] for label, text in _column(cells, "numa").items() if label in cpus and text.isdecimal()}
+    return bad | {(label, "cpu") for label in _overlapping(cpus, near)}
 
 
 def _column(cells: Cells, kind: Affinity) -> dict[str, str]:
@@ -44,23 +46,33 @@ def _column(cells: Cells, kind: Affinity) -> dict[str, str]:
 
 
 def _holds_two(text: str, kind: Affinity, whole: set[str]) -> bool:
-    """It begins with what another row has there, or with CPUs in runs that are all as long, and a number follows."""
-    splits = [(text[:-count], text[-count:]) for count in range(1, _NODE_DIGITS + 1) if text[-count:].isdecimal()]
-    if any(head in whole for head, _ in splits):
+    """It begins with what another row has there, or with runs of CPUs as long as others are, and a number follows."""
+    heads = [text[:-count] for count in range(1, _NODE_DIGITS + 1) if text[-count:].isdecimal()]
+    if any(head in whole for head in heads):
         return True
-    return kind == "cpu" and len(_runs(text)) > 1 and any(len(_runs(head)) == 1 for head, _ in splits)
+    lengths = {*_runs(text)}
+    if kind != "cpu" or len(lengths) == 0:
+        return False
+    usual = {length for other in whole for length in _runs(other)}
+    return any(
+        (runs := _runs(head))
+        and (({*runs} <= usual and not lengths <= usual) or len({*runs}) == 1 < min(len(runs), len(lengths)))
+        for head in heads
+    )
 
 
-def _runs(text: str) -> set[int]:
-    """The lengths of two or more runs of CPUs; a socket's cores and their second threads have the same."""
-    ends = [part.split("-") for part in text.split(",")]
-    if len(ends) < 2 or any(len(run) != 2 for run in ends) or not cpu_lists.is_printed(text):
-        return set()
-    return {int(last) - int(first) for first, last in ends}
+def _runs(text: str) -> list[int]:
+    """How many CPUs each run of a list has: those of a socket's cores and of their second threads are as many.
+
+    Empty where a CPU stands by itself.
+    """
+    runs = [[int(number) for number in run.split("-")] for run in text.split(",")] if cpu_lists.is_printed(text) else []
+    return [last - first + 1 for first, last in runs] if all(len(run) == 2 for run in runs) else []
 
 
-def _overlapping(texts: Mapping[str, str]) -> set[str]:
-    """Rows with some CPUs of another row and not all of the same; to have all of the machine is possible.
+def _overlapping(texts: Mapping[str, str], near: set[str]) -> set[str]:
+    """Rows with some CPUs of another row and not all of the same. To have all of the machine is possible where no NUMA
+    node is told; `near` are the lists beside one.
 
     A list that begins as the other does is one of the two cut, or run together with something.
     """
@@ -69,8 +81,11 @@ def _overlapping(texts: Mapping[str, str]) -> set[str]:
     count = Counter(texts.values())
     odd: set[str] = set()
     for a, b in combinations(sets, 2):
-        common = sets[a] & sets[b]
-        if not common or (every in (sets[a], sets[b]) and not (a.startswith(b) or b.startswith(a))):
+        if not sets[a] & sets[b]:
             continue
-        odd |= {text for text, other in ((a, b), (b, a)) if count[text] == 1 or count[other] > 1}
+        alike = a.startswith(b) or b.startswith(a)
+        whole = [text for text in (a, b) if sets[text] == every and not alike]
+        if not whole:
+            odd |= {text for text, other in ((a, b), (b, a)) if count[text] == 1 or count[other] > 1}
+        odd |= {text for text in whole if text in near}
     return {label for label, text in texts.items() if text in odd}

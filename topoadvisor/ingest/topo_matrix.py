@@ -177,7 +177,8 @@ def _matrix(table: tables.Table, found: cells.FittedTable, end: str) -> Matrix:
     gpu_rows = [row for row in found.rows if row.row.label in gpus]
     kinds = affinity.kinds(table.header, gpu_rows)
     last = bool(gpu_rows) and gpu_rows[-1] is found.rows[-1]
-    read, damaged = affinity.read(gpu_rows, kinds, table.header, end=end if last else "\n")
+    complete = {*gpus} <= {row.row.label for row in gpu_rows}
+    read, damaged = affinity.read(gpu_rows, kinds, table.header, end=end if last else "\n", complete=complete)
 
     def column(kind: tables.Affinity) -> dict[str, str | None]:
         return {label: values[kind] for label, values in read.items()} if kind in kinds else {}
