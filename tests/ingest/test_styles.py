@@ -19,8 +19,8 @@ from topoadvisor.snapshot import Matrix
 Style = Callable[[str], str]
 
 LINKS = ["NV1", "NV2", "NV12", "NV18", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS"]
-CPUS = ["0-31", "32-63,128-159", "64-127,192-255", "256", "257,321", "258-258,266-266,274-274,282-282", "259-262"]
-"""Nothing in two of them, as it is on one machine."""
+CPUS = ["0-31", "32-63,128-159", "64-127,192-255", "256", "257,321", "258-258,266-266,274-274,282-282", "259-264"]
+"""Nothing in two of them, as it is on one machine, and no beginning of one as long as another."""
 NODES = ["0", "1", "0-1", "0,3-9,11-17", "N/A"]
 DEVICES = ["mlx5_0", "mlx5_bond_1", "rocep80s0f1", "ibp14s0", "roceP2p1s0f0", "bnxt_re2"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from topoadvisor import cpu_lists
 from topoadvisor.ingest.tables import Affinity
@@ -30,10 +30,11 @@ def refused(cells: Cells, kinds: Sequence[Affinity]) -> set[tuple[str, Affinity]
         if text is not None and text != NOT_KNOWN and not cpu_lists.is_printed(text)
     }
     lacking = {label for label, row in cells.items() if None in [row.get(kind) for kind in kinds]}
-    for kind in kinds[:-1]:
+    for kind, following in pairwise(kinds):
         column = {label: text for label, text in _column(cells, kind).items() if (label, kind) not in bad}
-        whole = {text for label, text in column.items() if label not in lacking}
-        short = [(label, text) for label, text in column.items() if label in lacking]
+        told = _column(cells, following).keys()
+        whole = {text for label, text in column.items() if label in told}
+        short = [(label, text) for label, text in column.items() if label in lacking - told]
         bad |= {(label, kind) for label, text in short if _holds_two(text, kind, whole)}
     cpus = {label: text for label, text in _column(cells, "cpu").items() if (label, "cpu") not in bad}
     near = {cpus[label] for label, text in _column(cells, "numa").items() if label in cpus and text.isdecimal()}
