@@ -359,6 +359,7 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         return "Nothing that was read asks for a variable, but not everything was read."
     untouched = all(_value(base, f"env.{name}") == "" for name in ("NCCL_IB_HCA", "NCCL_NET", "NCCL_IB_DISABLE"))
     near = not _value(base, "pcie.hidden_switches") and _value(base, "job.nodes") != 1
+    near = near and _value(base, "platform.cloud") in (None, "none")
     if untouched and near and (local := _value(base, "rdma.gpu_local")):
         reason += f" It finds the {len(local)} RDMA ports next to the GPUs by distance and speed."
     return reason
@@ -369,7 +370,9 @@ def _fabric_missing(base: FactBase) -> bool:
     states = [gpu.facts["gpu.fabric.state"] for gpu in base.subjects["gpu"]]
     waiting = any(isinstance(state, Known) and state.value in ("not-started", "in-progress") for state in states)
     told = "system not yet initialized" in str(_value(base, "job.message")).lower()
-    return waiting or bool(told and _value(base, "nvlink.switch") and not _value(base, "fabric.completed"))
+    unmanaged = _value(base, "fabricmanager.state") in ("inactive", "failed", "not-installed")
+    missing = told or (unmanaged and _value(base, "nvswitch.visible"))
+    return waiting or bool(missing and _value(base, "nvlink.switch") and not _value(base, "fabric.completed"))
 
 
 def _pairs(count: int) -> str:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import nccl_log, nccl_log_records
+from topoadvisor.ingest import nccl_log, nccl_log_records, nccl_log_warnings
 from topoadvisor.ingest.nccl_log_summary import Connection, Summary
 
 CAPTURE = Path(__file__).parents[3] / "shared" / "capture_h200x2"
@@ -509,3 +509,15 @@ def test_memory_is_bounded(noise: object, monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_log_records, "MAX_MEMBERS", 4)
     assert any("ranks of communicators were not kept" in note for note in read(logs.modern(8)).notes)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000",
+        b"Multiple ranks detected using the same GPU on this node",
+        b"Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1",
+    ],
+)
+def test_two_ranks_on_one_gpu_in_the_words_of_2_29_2_30_3_and_2_30_7(message: bytes) -> None:
+    assert nccl_log_warnings.kind_of(message).name == "two ranks on one GPU"

@@ -37,6 +37,8 @@ def understood(name: str, value: Any) -> tuple[str, Any]:
         ("driver", "driver.version"),
         ("nccl", "nccl.version"),
         ("cpu", "cpu.model_name"),
+        ("gpu", "gpu.name"),
+        ("p2p", "pair.p2p.ok"),
         ("p2p.read", "pair.p2p.read"),
         ("gpu[0].model", "gpu[0].name"),
         ("pair[0,1].p2p.read", "pair[0,1].p2p.read"),
@@ -66,7 +68,8 @@ def test_every_spelling_is_a_word_of_its_fact() -> None:
     for name, words in told.SPELLINGS.items():
         for written, word in words.items():
             assert written == written.lower()
-            assert understood(name, [word] if VOCABULARY[name].type == "texts" else word)[1] in (word, [word]), name
+            meant = {"texts": [word], "bool": word == "true"}.get(VOCABULARY[name].type, word)
+            assert understood(name, word)[1] == understood(name, written)[1] == meant, name
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,8 @@ def test_every_spelling_is_a_word_of_its_fact() -> None:
         ("job.failed_after_seconds", "2 h", 7200),
         ("p2p.read", "chipset not supported", "CNS"),
         ("p2p.read", "ok", "OK"),
+        ("p2p", "OK", True),
+        ("p2p", "CNS", False),
         ("pair.link_class", "nv18", "NV18"),
         ("pair.link_class", "phb", "PHB"),
         ("iommu", "pt", "identity"),
@@ -168,7 +173,8 @@ def test_a_value_of_another_type_is_one_sentence_with_a_hint(name: str, written:
     [
         ("hang", "job.symptom"),
         ("docker", "container.kind"),
-        ("p2p", "pair.p2p.read"),
+        ("xid", "job.message"),
+        ("p2p.status", "pair.p2p.read"),
         ("gid", "rdma.rocev2_indexes"),
         ("gid", "NCCL_IB_GID_INDEX"),
         ("vendor", "cpu.vendor"),

@@ -41,7 +41,11 @@ KINDS: Final[tuple[tuple[tuple[bytes, ...], Kind], ...]] = (
         Kind("P2P refused by the driver", "warning", "`nvidia-smi topo -p2p r` shows what the driver refuses."),
     ),
     (
-        (b"Duplicate GPU detected",),
+        (
+            b"Duplicate GPU detected",
+            b"Multiple Ranks are using the same GPU",
+            b"Multiple ranks detected using the same",
+        ),
         Kind("two ranks on one GPU", "error", "Give each rank its own GPU: CUDA_VISIBLE_DEVICES or the local rank."),
     ),
     (

@@ -48,6 +48,7 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
             DR="disabled-by-regkey, disabled-by-registry-key",
         ),
     ),
+    "pair.p2p.ok": _words(true="ok, supported, granted", false="ns, cns, gns, tns, dr, not-supported, refused"),
     **dict.fromkeys(_LAYERS, _words(InfiniBand="ib", Ethernet="eth, roce, rocev2, roce-v2")),
     **dict.fromkeys(
         _SERVICES,
@@ -114,6 +115,10 @@ UNITS: Final[dict[str, dict[str, float]]] = {
 """End of a fact's name → units that may follow the number → factor. Units in small letters may have capital ones."""
 
 ALSO_CALLED: Final[dict[str, str]] = {
+    "gpu": "gpu.name",
+    "gpus": "gpus.count",
+    "p2p": "pair.p2p.ok",
+    "fabric": "gpu.fabric.state",
     "gpu.count": "gpus.count",
     "gpus.name": "gpu.name",
     "gpu.model": "gpu.name",
@@ -282,8 +287,9 @@ def _typed(assumption: Assumption, name: str) -> Any:
     if fact.type == "text":
         return _text(assumption, name, str(value).lower() if isinstance(value, bool) else text)
     if fact.type == "bool":
-        if _fold(text) in TRUTH:
-            return TRUTH[_fold(text)]
+        word = SPELLINGS.get(name, {}).get(_fold(text), _fold(text))
+        if word in TRUTH:
+            return TRUTH[word]
     elif not isinstance(value, bool):
         number = _number(name, text)
         if number is not None and (fact.type == "number" or number == int(number)):
