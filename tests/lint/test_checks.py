@@ -118,7 +118,7 @@ def test_values_and_names_are_judged_by_the_version(
 
 def test_an_unknown_version_names_what_older_ones_do() -> None:
     (found,) = told("export NCCL_ALGO=Ring,MSCCL\n")
-    assert "before 2.24.3 it is Ring" in found.message
+    assert "before 2.24.3 NCCL takes it as Ring" in found.message
 
 
 def test_what_nccl_declares_and_never_reads_is_told_though_a_library_names_it() -> None:
@@ -246,6 +246,11 @@ def test_options_in_quotes_are_handed_to_the_ranks() -> None:
 def test_a_command_of_yaml_that_measures_is_left_alone() -> None:
     assert codes("command: [mpirun, -x, NCCL_ALGO=Ring, /x/all_reduce_perf]\n", "x.yaml") == []
     assert codes("command: [mpirun, -x, NCCL_ALGO=Ring, /x/train]\n", "x.yaml") == ["ENV116"]
+
+
+def test_devices_of_a_command_that_measures_have_to_be_there() -> None:
+    text = "mpirun -x NCCL_SOCKET_IFNAME=eth77 -x NCCL_ALGO=Tree -x NCCL_P2P_LEVEL=LOC ./all_reduce_perf\n"
+    assert codes(text, **on("fixture:dgx-h100")) == ["NET020"]
 
 
 def test_blanks_in_an_env_file_are_told_and_the_value_is_judged() -> None:

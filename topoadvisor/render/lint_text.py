@@ -51,7 +51,7 @@ def _open(report: Report) -> Iterator[str]:
         for each in machine:
             by_variable[each.variable].add(each.code)
         said = [f"{name}: {', '.join(sorted(codes))}" for name, codes in sorted(by_variable.items())]
-        rest = f" and {len(said) - _MOST_UNKNOWN} more variables" if len(said) > _MOST_UNKNOWN else ""
+        rest = f" and {_count(len(said) - _MOST_UNKNOWN, 'more variable')}" if len(said) > _MOST_UNKNOWN else ""
         listed = f" ({'; '.join(said[:_MOST_UNKNOWN])}{rest})" if said else ""
         yield f"Not judged without --topology SOURCE: what has no effect, or does harm, on the machine{listed}."
     elif report.topology is not None:

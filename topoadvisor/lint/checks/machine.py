@@ -188,11 +188,17 @@ def _rounds(contents: Contents) -> Iterator[dict[str, Assignment]]:
     by_name: dict[str, list[Assignment]] = {}
     for each in contents.assignments:
         values = by_name.setdefault(each.name, [])
-        judged = each.value is not None and not measures(each) and each.way != "layer"
+        judged = each.value is not None and not _tried(each) and each.way != "layer"
         if judged and all(each.value != other.value for other in values) and len(values) < _MOST_ROUNDS:
             values.append(each)
     for number in range(max(map(len, by_name.values()), default=0)):
         yield {name: values[min(number, len(values) - 1)] for name, values in by_name.items() if values}
+
+
+def _tried(each: Assignment) -> bool:
+    """Whether a command that measures tries it; names of devices and files have to be right there, too."""
+    info = settings.find(each.name)
+    return measures(each) and (info is None or info.setting_class != "system")
 
 
 def _with_one_value(contents: Contents, lines: dict[str, Assignment]) -> dict[str, Assignment]:

@@ -114,7 +114,9 @@ def _before(info: SettingInfo, text: str, found: Reading, version: str | None) -
         if old is None or (old.becomes, old.fatal) == (found.becomes, found.fatal):
             continue
         result = (
-            "NCCL does not start" if old.fatal and old.becomes is None else f"it is {old.becomes or 'as if not set'}"
+            "NCCL does not start"
+            if old.fatal and old.becomes is None
+            else f"NCCL takes it as {old.becomes or 'not set'}"
         )
         said.append(f"before {since} {result}")
         found = old
