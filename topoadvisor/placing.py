@@ -15,9 +15,10 @@ import msgspec
 
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.estimates import Estimator
-from topoadvisor.plan import cost, nearness, subsets
+from topoadvisor.plan import cost, nearness
 from topoadvisor.plan.cost import Collective
 from topoadvisor.plan.subsets import Chooser
+from topoadvisor.plan.values import Set
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import graph
 
@@ -154,7 +155,7 @@ def _shape(sizes: Sizes, present: int) -> tuple[int, int]:
     return nodes, per_node
 
 
-def _order(chooser: Chooser, chosen: subsets.Set, sizes: Sizes) -> list[int]:
+def _order(chooser: Chooser, chosen: Set, sizes: Sizes) -> list[int]:
     """The GPUs of a node by local rank: expert blocks side by side, in them tensor groups, in them the best ring."""
     block = sizes.tp * sizes.ep
     blocks = (

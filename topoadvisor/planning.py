@@ -40,7 +40,7 @@ class Machine:
         NCCL's own model has all its hops, as NCCL knows nothing of measurements.
         """
         if self._model == "nccl":
-            return link_model.nccl(nccl_view.of(self._snapshot, chosen))
+            return link_model.nccl(nccl_view.of(self._snapshot, chosen, job))
         topology, net, failures = self._ways(job or len(chosen))
         links = link_model.without(link_model.expected(topology, net, chosen), failures)
         return link_model.measured(links, self._snapshot.measurements) if self._model == "measured" else links

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_machines import machine
 
 from topoadvisor import files, planning
 from topoadvisor.ingest import assume, detect
-from topoadvisor.plan import pricing
+from topoadvisor.plan import Model, pricing
 from topoadvisor.plan.channels import equal_speed, fewer
 from topoadvisor.plan.optimum import Space, optimum
 from topoadvisor.plan.problem import Problem, limit, loads_of
@@ -250,6 +251,35 @@ def test_random_nvlink_graphs() -> None:
         assert document.total_gbps == pytest.approx(run["frac"], rel=1e-3)
         assert document.equal_speed is not None
         assert (document.equal_speed.total_gbps or 0) >= max(run["best_equal"], run["total"]) - 1e-6
+
+
+@pytest.mark.parametrize("model", ["expected", "nccl"])
+@pytest.mark.parametrize("seed", range(20))
+def test_rings_of_machines_that_nobody_built_hold_their_own_proof(seed: int, model: Model) -> None:
+    document = planning.best_rings(machine(seed), model=model)
+    if document.total_gbps is None:
+        return
+    assert document.bound_gbps is not None
+    assert document.bound_gbps >= document.total_gbps * (1 - 1e-6)
+    assert document.optimal or not planning.Machine(machine(seed), model).links(document.gpus).certain
+    room = [link.gbps for link in document.links]
+    equal = document.equal_speed
+    assert equal is not None
+    for rings in (document.channels, equal.channels):
+        load = [0.0] * len(room)
+        for ring in rings:
+            assert sorted(ring.order) == sorted(document.gpus)
+            for a, b in zip(ring.order, [*ring.order[1:], ring.order[0]], strict=True):
+                for link, factor in document.paths[f"{a}>{b}"]:
+                    load[link] += factor * (ring.gbps or 0)
+        assert all(most is None or used <= most * (1 + 1e-5) for used, most in zip(load, room, strict=True))
+    prices = {each.link: each.price for each in document.binding}
+    assert sum(prices[link] * (room[link] or 0) for link in prices) == pytest.approx(document.bound_gbps, rel=1e-4)
+    costs = np.full((len(document.gpus), len(document.gpus)), np.inf)
+    for hop, loads_of_hop in document.paths.items():
+        a, b = (document.gpus.index(int(end)) for end in hop.split(">"))
+        costs[a, b] = sum(prices.get(link, 0.0) * factor for link, factor in loads_of_hop)
+    assert pricing.cheapest(costs)[1] >= 1 - 1e-4, "a ring pays less than the bound allows"
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     machine = detect.read(["fixture:dgx-1v"], stdin=io.BytesIO())
     whole = planning.pick(machine, 2)
-    monkeypatch.setattr(subsets, "_MOST_AFTER", 0)
+    monkeypatch.setattr(subsets, "_MOST_TIED", 1)
     short = planning.pick(machine, 2)
     said = "Equally good sets were not compared by what they leave for a job of twice the size."
     assert (short.best.gbps, said in whole.notes, said in short.notes) == (whole.best.gbps, False, True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
 from typing import Final, NamedTuple
 
@@ -53,8 +53,19 @@ class LinkModel:
     """For each link its ends as node ids of the topology; empty in NCCL's own model."""
     staged: frozenset[tuple[int, int]] = frozenset()
     """Hops that go through host memory, as peer-to-peer is not used."""
-    failed: tuple[str, ...] = ()
-    """Pairs that are left out because copies between them failed: `GPU0–GPU1 (wrong-data)`."""
+    failed: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Pairs (GPU indexes, lower first) left out because copies between them failed: `GPU0–GPU1 (wrong-data)`."""
+    through: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    """For hops over the NVLinks of other GPUs the positions of these; without one of them the hop goes another way."""
+
+    def among(self, places: Sequence[int]) -> Problem | None:
+        """The problem of some of the GPUs, by position; None where a hop between them runs through another one."""
+        number = {place: node for node, place in enumerate(places)}
+        hops = {hop: load for hop, load in self.loads.items() if hop[0] in number and hop[1] in number}
+        if any(not number.keys() >= set(self.through.get(hop, ())) for hop in hops):
+            return None
+        loads = {(number[a], number[b]): load for (a, b), load in hops.items()}
+        return Problem(len(places), loads, [link.gbps for link in self.links])
 
     def problem(self) -> Problem:
         return Problem(len(self.gpus), self.loads, [link.gbps for link in self.links])
@@ -129,8 +140,8 @@ def without(model: LinkModel, failures: Failures) -> LinkModel:
             kept[hop] = load
     if not failed:
         return model
-    named = tuple(failed[pair] for pair in sorted(failed))
-    return replace(model, loads=kept, notes=(left_out(named), *model.notes), failed=named)
+    named = {pair: failed[pair] for pair in sorted(failed)}
+    return replace(model, loads=kept, notes=(left_out(list(named.values())), *model.notes), failed=named)
 
 
 def left_out(failed: Sequence[str]) -> str:
@@ -193,6 +204,8 @@ def nccl(view: View) -> LinkModel:
     loads: dict[tuple[int, int], tuple[Load, ...]] = {}
     unknown, missing = None, []
     reasons: dict[str | None, None] = {}
+    owner = {node: place for place, gpu in enumerate(view.gpus) for node in _own(view, gpu)}
+    through: dict[tuple[int, int], tuple[int, ...]] = {}
     for a, b in permutations(range(len(view.gpus)), 2):
         reach = view.pairs[view.gpus[a], view.gpus[b]]
         steps = [(start, end, _link(start, end)) for start, end in pairwise(reach.nodes)]
@@ -211,6 +224,8 @@ def nccl(view: View) -> LinkModel:
             factor = rates.INTEL_P2P_OVERHEAD if intel and link.kind is NcclPath.PIX else 1.0
             hop[place] = hop.get(place, 0.0) + factor
         loads[a, b] = tuple(hop.items())
+        if between := {owner[node] for node in reach.nodes if node in owner} - {a, b}:
+            through[a, b] = tuple(sorted(between))
     notes = list(view.notes)
     if missing:
         why = "".join(f"; {reason}" for reason in reasons if reason)
@@ -224,7 +239,17 @@ def nccl(view: View) -> LinkModel:
         unknown=unknown,
         notes=(*notes, *(f"Inferred: {why}." for why in inferred)),
         certain=not inferred,
+        through=through,
     )
+
+
+def _own(view: View, gpu: str) -> Iterator[Node]:
+    """The nodes of a GPU, where a way from it is known."""
+    start = next((reach.nodes[0] for (a, _), reach in view.pairs.items() if a == gpu and reach.nodes), None)
+    if start is not None:
+        yield start
+        if start.parent is not None:
+            yield start.parent
 
 
 def _link(start: Node, end: Node) -> system.Link | None:

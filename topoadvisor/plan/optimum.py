@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -64,14 +65,20 @@ class Space:
         used = shares.any(axis=0)
         self.links = np.array(limits, dtype=np.int64)[first[used]]
         self.share = shares[:, used]
-        """(n², links): share of a link that one GB/s of a hop takes."""
-        if self.n <= pricing.ENUMERATED:
-            orders = pricing.every_ring(self.n)
-            self.every = orders[self.exists[pricing.hops(orders, self.n)].all(axis=1)]
-            self._columns = self.columns(self.every)
+        """(n², links): share of a link that one GB/s of a hop takes; row `source · n + target`."""
+
+    @cached_property
+    def every(self) -> pricing.Orders:
+        """All rings of at most `pricing.ENUMERATED` nodes."""
+        orders = pricing.every_ring(self.n)
+        return orders[self.exists[pricing.hops(orders, self.n)].all(axis=1)]
+
+    @cached_property
+    def _columns(self) -> npt.NDArray[np.float64]:
+        return self.columns(self.every)
 
     def columns(self, orders: pricing.Orders) -> npt.NDArray[np.float64]:
-        """(rings, links): share of a link that one GB/s of a ring takes."""
+        """(rings, links): share of a link that one GB/s of a ring takes; also of rings through some nodes only."""
         hops = pricing.hops(orders, self.n)
         total = np.zeros((len(orders), self.share.shape[1]))
         for position in range(hops.shape[1]):

@@ -39,12 +39,17 @@ def hops(orders: Orders, n: int) -> Orders:
 def cheapest(costs: Costs, *, prove: bool = True) -> tuple[Orders, float]:
     """Cheap rings, the cheapest first, and what no ring can cost less than.
 
-    Exact up to EXACT nodes. Above that the rings are those of a local search, which may miss them all where few hops
-    exist, and the limit is that of `_relaxed`, or 0 without `prove`, which takes the time.
+    Exact up to EXACT nodes. Above that the rings are those of `quickly`, and the limit is that of `_relaxed`, or 0
+    without `prove`, which takes the time.
     """
-    n = len(costs)
-    if n <= EXACT:
+    if len(costs) <= EXACT:
         return _held_karp(costs)
+    return quickly(costs), _relaxed(costs) if prove else 0.0
+
+
+def quickly(costs: Costs) -> Orders:
+    """Rings that a local search finds, the cheapest first; it may miss them all where few hops exist."""
+    n = len(costs)
     there = np.isfinite(costs) & ~np.eye(n, dtype=bool)
     # A hop that does not exist costs more than any ring of hops that do, so that the search leaves it by itself.
     finite = np.where(there, costs, (float(costs[there].max(initial=0.0)) + 1) * n)
@@ -52,7 +57,7 @@ def cheapest(costs: Costs, *, prove: bool = True) -> tuple[Orders, float]:
     found = {tuple(_improved(order, finite)) for order in [*begun, *([0, *order[:0:-1]] for order in begun)]}
     existing = [order for order in found if all(there[a, b] for a, b in zip(order, [*order[1:], 0], strict=True))]
     existing.sort(key=lambda order: (_cost(order, costs), order))
-    return np.array(existing, dtype=np.int64).reshape(-1, n), _relaxed(costs) if prove else 0.0
+    return np.array(existing, dtype=np.int64).reshape(-1, n)
 
 
 def _cost(order: tuple[int, ...] | list[int], costs: Costs) -> float:

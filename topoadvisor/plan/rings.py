@@ -94,7 +94,7 @@ class _Planner:
 
     def _why_none(self) -> str:
         if self._model.failed:
-            return f"No ring. {link_model.left_out(self._model.failed)}"
+            return f"No ring. {link_model.left_out(list(self._model.failed.values()))}"
         return "No ring: for too many pairs of GPUs it is not known which way their traffic runs."
 
     def _best(self, of: Problem) -> _Found | None:
@@ -119,7 +119,7 @@ class _Planner:
         return _Found(rings, best.bound, self._limit_in_words(limit) if seen else self._prices_in_words(best.prices))
 
     def _written(self, of: Problem, found: _Found, more: str | None = None) -> Plan:
-        notes = [link_model.left_out(self._model.failed)] if self._model.failed else []
+        notes = [link_model.left_out(list(self._model.failed.values()))] if self._model.failed else []
         used = [self._net.routes[hop] for ring in found.rings for hop in hops_of(ring.order)]
         links = {link for hop in of.loads for link in self._net.routes[hop].links}
         limited = math.isfinite(found.bound)

@@ -1,36 +1,37 @@
 """Which GPUs to take for a job of a given size, and how to divide all of them into groups of that size.
 
 Sets are compared by the ring bandwidth that they have alone, then by how near they are to NICs, then by the number of
-NUMA nodes, then by what they leave for the next job, then in index order. Exact where all sets were looked at, which
-symmetry makes possible on large machines; otherwise a note says so.
+NUMA nodes, then by what they leave for the next job, then in index order. Up to 16 GPUs all sets are looked at, above
+that one of each kind that symmetry leaves; what is not proven best, a note says.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from topoadvisor.errors import NothingDetermined
-from topoadvisor.plan import Model, optimal_rings, symmetry
+from topoadvisor.plan import Model, divisions, optimal_rings, symmetry
+from topoadvisor.plan.divisions import MASKED, Division
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.plan.nearness import Nearness
 from topoadvisor.plan.optimum import Optimum, optimum
-from topoadvisor.plan.problem import SAME, Problem, limit, loads_of, rate
+from topoadvisor.plan.problem import SAME, Problem, loads_of, rate
+from topoadvisor.plan.values import TIE, Links, Rows, Set, Values
 
 SCHEMA = "topoadvisor.pick/1"
 
 _MOST_SETS: Final = 2_000
-"""Sets that are looked at for one size, after symmetry; 10 GPUs have 252 at most."""
-_MOST_STEPS: Final = 20_000
-"""Groups that are tried at most in dividing all GPUs."""
+"""Sets of more than MASKED GPUs that are looked at for one size, after symmetry."""
 _MOST_TIED: Final = 64
 """Equally good sets whose remains are compared."""
 _MOST_AFTER: Final = 300
-"""Sets that are looked at for what a choice leaves to a job of twice the size; 10 GPUs have 70 at most."""
+"""Sets that are looked at for what a choice of more than MASKED GPUs leaves to a job of twice the size."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     busy: list[int]
     best: Choice
     exact: bool
-    """All sets were looked at, each by an optimum that is proven."""
+    """No set of this size carries more."""
     nearest: Compared | None
     """The set whose GPUs are nearest to each other, when it is slower than the best."""
     compared: Compared | None
@@ -84,12 +85,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that no group takes."""
     notes: list[str]
     seconds: float
-
-
-class Links(Protocol):
-    """The link model of a job over some GPUs, of `job` GPUs when they are only candidates."""
-
-    def __call__(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel: ...
 
 
 def solve(
@@ -108,7 +103,7 @@ def solve(
     best, exact = chooser.best(size)
     if failed := chooser.optimum(best)[0].failed:
         raise NothingDetermined(
-            f"any {size} of these GPUs hold two between which copies failed: {', '.join(failed)}",
+            f"any {size} of these GPUs hold two between which copies failed: {', '.join(failed.values())}",
             hint="`topoadvisor scan` says more about them; `topoadvisor rings` plans around such pairs where it can.",
         )
     groups, groups_exact = chooser.divided(size)
@@ -117,11 +112,13 @@ def solve(
     if size > 1 and (unknown := links(best).unknown):
         notes.append(f"The bandwidths are not known ({unknown}): the choice rests on the kinds of links alone.")
     if not exact:
-        notes.append("Not proven best: more sets than could be looked at, or rings that are not proven best.")
+        most = chooser.limit(size)
+        limit = "" if most is None else f"; none can carry more than {most:.4g} GB/s"
+        notes.append(f"The best that was found, not proven best: there are more sets than could be solved{limit}.")
     if not chooser.compared_all:
         notes.append("Equally good sets were not compared by what they leave for a job of twice the size.")
     if not groups_exact:
-        notes.append("The groups are not proven best: they were formed one after another.")
+        notes.append("The groups are the best that were found, not proven best.")
     nearest = chooser.nearest(size)
     slower = chooser.value(nearest) < chooser.value(best)
     if slower and chooser.optimum(nearest)[0].staged:
@@ -149,11 +146,6 @@ _STAGED: Final = (
     "nearest are not the fastest."
 )
 
-Set = tuple[int, ...]
-"""GPU indexes in index order."""
-Score = tuple[tuple[float, ...], int, int]
-"""Of a division: bandwidths of its groups, slowest first; then NIC ranks and NUMA nodes, negative: more is better."""
-
 
 class Chooser:
     """Looks for the best sets and divisions of some GPUs of a machine."""
@@ -161,15 +153,11 @@ class Chooser:
     def __init__(self, links: Links, near: Nearness, free: Sequence[int]) -> None:
         self._links, self._near = links, near
         self._free = tuple(sorted(free))
+        self._values: dict[int, Values] = {}
         self._blocks: dict[int, symmetry.Block] = {}
-        self._values: dict[object, float] = {}
-        self._models: dict[Set, LinkModel] = {}
-        self._limits: dict[Set, float] = {}
-        self._optima: dict[Set, tuple[LinkModel, Optimum | None]] = {}
         self._bests: dict[object, tuple[float, int, int]] = {}
-        self._scores: dict[object, Score] = {}
-        self._steps = 0
-        self.proven = True
+        self._divisions: dict[tuple[int, Set], Division] = {}
+        self._optima: dict[Set, tuple[LinkModel, Optimum | None]] = {}
         self.compared_all = True
         """Equally good sets were told apart by all that they leave."""
 
@@ -179,146 +167,127 @@ class Chooser:
 
     def best(self, size: int) -> tuple[Set, bool]:
         """The best set, and whether it is certain."""
-        sets, all_seen = self._sets(size, self._free)
-        top = self._fastest(sets)
-        tied = [each for each in sets if self._bounded(each, top) == top]
-        nearest = min(map(self._near.of, tied))
-        tied = [each for each in tied if self._near.of(each) == nearest]
+        values = self._of_size(size)
+        rows, complete = self._rows(size, self._free)
+        top, proven = values.highest(rows)
+        tied, all_known = self._nearest_of(values, rows, top)
+        kinds: dict[object, Set] = {}
+        for each in sorted(tied):
+            kinds.setdefault(self._shape(size, each), each)
+        tied = list(kinds.values())
         if len(tied) > 1:
+            self.compared_all = self.compared_all and len(tied) <= _MOST_TIED
             left = {each: self._leaves(each) for each in tied[:_MOST_TIED]}
             most = max(left.values())
             tied = [each for each in left if left[each] == most]
-        return min(tied), all_seen and self.proven
+        return min(tied), complete and proven and all_known
+
+    def limit(self, size: int) -> float | None:
+        """GB/s that no set of so many can pass; None where nothing says so."""
+        rows, complete = self._rows(size, self._free)
+        most = self._of_size(size).limit(rows)
+        return most if complete and math.isfinite(most) else None
+
+    def divided(self, size: int) -> tuple[list[Set], bool]:
+        """All GPUs in groups, in index order, and whether no division is better."""
+        found = self._division(size, self._free)
+        return list(found.groups), found.exact
 
     def value(self, gpus: Set) -> float:
-        """GB/s of the rings of a set alone, to five digits; 0 for one GPU or where there is no ring."""
-        key = self._shape(len(gpus), gpus)
-        if key not in self._values:
-            _, found = self.optimum(gpus)
-            self.proven = self.proven and (found is None or found.proven)
-            self._values[key] = 0.0 if found is None else float(f"{found.gbps:.5g}")
-        return self._values[key]
+        """GB/s of the rings of a set alone; 0 for one GPU or where there is no ring."""
+        if not set(gpus) <= set(self._free):
+            _, best = self.optimum(gpus)
+            return best.gbps if best else 0.0
+        values = self._of_size(len(gpus))
+        (row,) = values.rows([gpus]).tolist()
+        values.reaches(row, values.upper[row])
+        return values.value(row)
 
     def optimum(self, gpus: Set) -> tuple[LinkModel, Optimum | None]:
+        """The links and the best rings of a set."""
         if gpus not in self._optima:
-            model = self._model(gpus) if len(gpus) > 1 else LinkModel(gpus, (), {})
+            model = self._links(gpus) if len(gpus) > 1 else LinkModel(gpus, (), {})
             # Rings could avoid a pair whose copies failed, but those are NCCL's to choose.
             usable = len(gpus) > 1 and not model.failed
             self._optima[gpus] = model, optimum(model.problem()) if usable else None
         return self._optima[gpus]
 
-    def _sets(self, size: int, among: Iterable[int]) -> tuple[list[Set], bool]:
-        """One set for all that are alike, and whether these are all there are."""
-        place = {gpu: position for position, gpu in enumerate(self._free)}
-        found = symmetry.sets(self._block(size), size, frozenset(place[gpu] for gpu in among))
-        sets = [tuple(self._free[position] for position in each) for each in itertools.islice(found, _MOST_SETS + 1)]
-        return sets[:_MOST_SETS], len(sets) <= _MOST_SETS
+    def _of_size(self, size: int) -> Values:
+        if size not in self._values:
+            self._values[size] = Values(self._links, self._free, size)
+        return self._values[size]
+
+    def _rows(self, size: int, among: Set) -> tuple[Rows, bool]:
+        """Sets of some of the GPUs in the values of their size, one of each kind, and whether that is all there are."""
+        values = self._of_size(size)
+        if len(self._free) <= MASKED:
+            rows = values.rows(itertools.combinations(self._free, size))
+            others = [place for gpu, place in values.place.items() if gpu not in among]
+            return rows[~values.members[:, others].any(axis=1)], True
+        found = symmetry.sets(self._block(size), size, frozenset(values.place[gpu] for gpu in among))
+        sets = [tuple(self._free[place] for place in each) for each in itertools.islice(found, _MOST_SETS + 1)]
+        return values.rows(sets[:_MOST_SETS]), len(sets) <= _MOST_SETS
 
     def _block(self, size: int) -> symmetry.Block:
         if size not in self._blocks:
-            tags = self._near.tags(self._free)
-            one = len(self._free) == 1
-            problem = Problem(1, {}, []) if one else self._links(self._free, job=size).problem()
-            self._blocks[size] = symmetry.find(problem, tags)
+            self._blocks[size] = symmetry.find(self._of_size(size).problem, self._near.tags(self._free))
         return self._blocks[size]
 
     def _shape(self, size: int, gpus: Iterable[int]) -> object:
-        place = {gpu: position for position, gpu in enumerate(self._free)}
-        chosen = frozenset(place[gpu] for gpu in gpus) if all(gpu in place for gpu in gpus) else None
-        return (size, tuple(gpus)) if chosen is None else (size, symmetry.shape(self._block(size), chosen))
+        place = self._of_size(size).place
+        return symmetry.shape(self._block(size), frozenset(place[gpu] for gpu in gpus))
 
-    def _fastest(self, sets: Sequence[Set]) -> float:
-        """The bandwidth of the fastest of the sets; those that a quick limit rules out are not solved."""
-        top = 0.0
-        for most, each in sorted(((self._limit(each), each) for each in sets), key=lambda pair: -pair[0]):
-            if most < top:
-                break
-            top = max(top, self.value(each))
-        return top
-
-    def _bounded(self, gpus: Set, top: float) -> float:
-        most = self._limit(gpus)
-        return most if most < top else self.value(gpus)
-
-    def _limit(self, gpus: Set) -> float:
-        """What the rings of a set cannot pass, without solving it."""
-        if len(gpus) < 2:
-            return 0.0
-        key = self._shape(len(gpus), gpus)
-        if key in self._values:
-            return self._values[key]
-        if gpus not in self._limits:
-            self._limits[gpus] = limit(self._model(gpus).problem()).gbps * (1 + 1e-4)
-        return self._limits[gpus]
-
-    def _model(self, gpus: Set) -> LinkModel:
-        if gpus not in self._models:
-            self._models[gpus] = self._links(gpus)
-        return self._models[gpus]
+    def _nearest_of(self, values: Values, rows: Rows, gbps: float) -> tuple[list[Set], bool]:
+        """Of the sets that reach this the nearest, and whether it is known of all nearer ones that they do not."""
+        by_nearness: dict[tuple[int, int], list[int]] = {}
+        for row in rows[values.upper[rows] >= gbps * (1 - TIE)].tolist():
+            by_nearness.setdefault(self._near.of(values.sets[row]), []).append(row)
+        all_known = True
+        for nearness in sorted(by_nearness):
+            reaching = [row for row in by_nearness[nearness] if values.reaches(row, gbps)]
+            all_known = all_known and all(
+                row in reaching or values.upper[row] < gbps * (1 - TIE) for row in by_nearness[nearness]
+            )
+            if reaching:
+                return [values.sets[row] for row in reaching], all_known
+        raise AssertionError("the set that reaches it is among them")
 
     def _leaves(self, gpus: Set) -> tuple[object, ...]:
         """What a set leaves: the groups of its size that the others make, then the best set of twice the size."""
         size, twice = len(gpus), 2 * len(gpus)
         others = tuple(gpu for gpu in self._free if gpu not in gpus)
+        score = self._division(size, others).score
         if twice > len(others):
-            return (self._score(size, others),)
+            return (score,)
         key = self._shape(size, others)
         if key not in self._bests:
-            sets, _ = self._sets(twice, others)
-            if len(sets) > _MOST_AFTER:
+            rows, _ = self._rows(twice, others)
+            if len(self._free) > MASKED and len(rows) > _MOST_AFTER:
                 self.compared_all = False
-                return (self._score(size, others),)
-            top = self._fastest(sets)
-            nics, hosts = min(self._near.of(each) for each in sets if self._bounded(each, top) == top)
+                return (score,)
+            values = self._of_size(twice)
+            top, _ = values.highest(rows)
+            tied, _ = self._nearest_of(values, rows, top)
+            nics, hosts = self._near.of(tied[0])
             self._bests[key] = top, -nics, -hosts
-        return self._score(size, others), self._bests[key]
+        return score, self._bests[key]
 
-    def divided(self, size: int) -> tuple[list[Set], bool]:
-        """All GPUs in groups, in index order, and whether no division is better."""
-        groups, left = [], self._free
-        score = self._score(size, left)
-        exact = self._steps <= _MOST_STEPS
-        while len(left) >= size:
-            options, _ = self._sets(size, left)
-            for each in sorted(options) if exact else []:
-                others = tuple(gpu for gpu in left if gpu not in each)
-                if self._with(each, self._score(size, others)) == score:
-                    break
+    def _division(self, size: int, among: Set) -> Division:
+        if (size, among) not in self._divisions:
+            values = self._of_size(size)
+            if len(self._free) <= MASKED:
+                self._rows(size, among)
+                found = divisions.best(values, self._near, size, among)
             else:
-                each = min(options, key=lambda each: (-self.value(each), self._near.of(each), each))
-            groups.append(each)
-            left = tuple(gpu for gpu in left if gpu not in each)
-            score = self._score(size, left)
-        return sorted(groups), exact and self.proven
-
-    def _score(self, size: int, left: Set) -> Score:
-        """The score of the best division of these GPUs. Past the limit of steps, of one that is formed in order."""
-        if len(left) < size:
-            return (), 0, 0
-        key = self._shape(size, left)
-        if key in self._scores:
-            return self._scores[key]
-        options, complete = self._sets(size, left)
-        if not complete:
-            self._steps = _MOST_STEPS + 1
-        if len(left) % size == 0 and not self._block(size).alike and _single(self._block(size)):
-            # Some group has the first GPU, so it may as well be the next one.
-            options = [each for each in options if each[0] == left[0]]
-        if self._steps > _MOST_STEPS:
-            options = [min(options, key=lambda each: (-self.value(each), self._near.of(each), each))]
-        self._steps += len(options)
-        self._scores[key] = max(
-            self._with(each, self._score(size, tuple(gpu for gpu in left if gpu not in each))) for each in options
-        )
-        return self._scores[key]
-
-    def _with(self, group: Set, score: Score) -> Score:
-        nics, hosts = self._near.of(group)
-        return tuple(sorted((*score[0], self.value(group)))), score[1] - nics, score[2] - hosts
+                found = divisions.in_turn(values, self._near, size, among, lambda left: self._rows(size, left))
+            self._divisions[size, among] = found
+        return self._divisions[size, among]
 
     def nearest(self, size: int) -> Set:
         """The set whose GPUs are the least apart, by the words of `nvidia-smi` alone."""
-        return min(self._sets(size, self._free)[0], key=lambda each: (self._near.compactness(each), each))
+        values = self._of_size(size)
+        rows, _ = self._rows(size, self._free)
+        return min((values.sets[row] for row in rows), key=lambda each: (self._near.compactness(each), each))
 
     def at_once(self, groups: Sequence[Set]) -> float | None:
         """The share of its bandwidth that each group keeps at least when the rings of all run at once."""
@@ -360,7 +329,7 @@ class Chooser:
             text = f"{words} is the best."
         elif failed := self.optimum(gpus)[0].failed:
             carries = f" carries {mine:.4g} of {top:.4g} GB/s" if known or not mine else ""
-            text = f"{words}{carries}: copies failed between {', '.join(failed)}."
+            text = f"{words}{carries}: copies failed between {', '.join(failed.values())}."
         elif not known or not top:
             text = f"{words}: what it loses is not known, as bandwidths are not."
         elif mine >= top:
@@ -384,7 +353,3 @@ def _order(problem: Problem, best: Optimum) -> Sequence[int]:
 
 def _percent(mine: float, top: float) -> float:
     return max(0.0, 100 * (1 - mine / top))
-
-
-def _single(block: symmetry.Block) -> bool:
-    return all(not each.blocks for each in block.blocks)

@@ -8,7 +8,6 @@ GPUs of one switch, switches of one socket, sockets.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from topoadvisor.plan.optimum import Space
 from topoadvisor.plan.problem import Problem
 
 
@@ -57,15 +57,9 @@ class _Invariance:
 
     def __init__(self, problem: Problem, tags: npt.NDArray[np.int64]) -> None:
         n = problem.n
-        limits = [link for link, gbps in enumerate(problem.capacity) if math.isfinite(gbps)]
-        place = {link: position for position, link in enumerate(limits)}
-        self._share = np.zeros((n * n, len(limits)))
-        self._tags = 2 * tags
-        for (a, b), loads in problem.loads.items():
-            self._tags[a, b] += 1
-            for link, factor in loads:
-                if link in place:
-                    self._share[a * n + b, place[link]] += factor / problem.capacity[link]
+        space = Space(problem)
+        self._share = space.share
+        self._tags = 2 * tags + space.exists.reshape(n, n)
         self._weights = np.random.default_rng(1).random((2, n * n))
         self._sums = self._weights @ self._share
         self._sorted = _sorted(self._sums)

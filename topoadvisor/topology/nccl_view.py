@@ -63,8 +63,8 @@ class Job:
         return f"GPU{self.numbers[id(gpu.element)]}"
 
 
-def prepare(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> Job:
-    """The job on these GPUs, by index, None = all.
+def prepare(snapshot: Snapshot, chosen: Sequence[int] | None = None, ranks: int | None = None) -> Job:
+    """The job on these GPUs, by index, None = all; of so many `ranks` where these are only the ones it may take.
 
     Raises NothingDetermined without a GPU or for an NCCL older than `rates.OLDEST`, InputError for a GPU not there.
     """
@@ -88,7 +88,7 @@ def prepare(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> Job:
         notes.append("Some GPUs are MLOPart partitions; what NCCL makes of those is not modelled.")
     if len(machine.hosts) > 1:
         notes.append(f"The file describes {len(machine.hosts)} hosts; GPUs are numbered by rank.")
-    given = _given(snapshot, machine, version, document.apart, notes)
+    given = _given(snapshot, machine, version, document.apart, notes, ranks)
     return Job(version, document, numbers, given, notes)
 
 
@@ -96,11 +96,9 @@ def _too_large(error: system.TooLarge) -> NothingDetermined:
     return NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.")
 
 
-def of(snapshot: Snapshot, chosen: Sequence[int] | None = None) -> View:
-    """What NCCL computes for the machine. `chosen` are the indexes of the GPUs in the job, None = all. Raises as
-    `prepare` does.
-    """
-    job = prepare(snapshot, chosen)
+def of(snapshot: Snapshot, chosen: Sequence[int] | None = None, ranks: int | None = None) -> View:
+    """What NCCL computes for the machine. Parameters and errors are those of `prepare`."""
+    job = prepare(snapshot, chosen, ranks)
     machine = job.system()
     order = {gpu: job.numbers[id(gpu.element)] for gpu in machine.nodes[Kind.GPU]}
     labels = {gpu: job.label(gpu) for gpu in sorted(order, key=order.__getitem__)}
@@ -176,11 +174,16 @@ def _choose(root: Element, numbers: dict[int, int], chosen: Sequence[int]) -> No
 
 
 def _given(
-    snapshot: Snapshot, machine: system.System, version: str, apart: frozenset[tuple[int, int]], notes: list[str]
+    snapshot: Snapshot,
+    machine: system.System,
+    version: str,
+    apart: frozenset[tuple[int, int]],
+    notes: list[str],
+    ranks: int | None,
 ) -> Given:
     settings = {setting.name: setting.value for setting in reversed(assume.settings(snapshot))}
     user = levels.user_p2p_level(settings.get("NCCL_P2P_DISABLE"), settings.get("NCCL_P2P_LEVEL"), version).level
-    possible, why = ((user,), "") if user is not None else _default_levels(machine, version)
+    possible, why = ((user,), "") if user is not None else _default_levels(machine, version, ranks)
     if user is not None:
         notes.append(f"A variable that is set makes {user.name} the farthest path over which NCCL uses P2P.")
     return Given(
@@ -192,7 +195,7 @@ def _given(
     )
 
 
-def _default_levels(machine: system.System, version: str) -> tuple[tuple[NcclPath, ...], str]:
+def _default_levels(machine: system.System, version: str, ranks: int | None) -> tuple[tuple[NcclPath, ...], str]:
     """The default P2P level by the first CPU; every one that is possible when the CPU is not known."""
     cpu = machine.nodes[Kind.CPU][0].element
     arch, vendor = cpu.attributes.get("arch"), cpu.attributes.get("vendor")
@@ -202,7 +205,7 @@ def _default_levels(machine: system.System, version: str) -> tuple[tuple[NcclPat
         cpu_vendor=processors.vendor(vendor) if vendor is not None else None,
         cpu_family=system.integer(cpu, "familyid"),
         cpu_model=system.integer(cpu, "modelid"),
-        gpus=len({gpu.parent for gpu in machine.nodes[Kind.GPU]}),
+        gpus=ranks or len({gpu.parent for gpu in machine.nodes[Kind.GPU]}),
     )
     if level is not None:
         return (level,), ""
