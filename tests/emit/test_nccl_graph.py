@@ -46,6 +46,7 @@ def test_a_better_set_is_written_with_its_margin_and_the_way_back() -> None:
     assert "exactly GPU0, GPU1, GPU2, GPU3, GPU4, GPU5, GPU6, GPU7 (NVML indexes): GPU0 0000:06:00.0" in text
     assert any("fails or hangs" in remark for remark in remarks)
     assert any("Search 0 :" in remark for remark in remarks)
+    assert any(f"It wants {len(graph.channels)} trees, as many as there are rings" in remark for remark in remarks)
 
 
 def test_nccl_takes_what_is_written(nccl_parser: ModuleType) -> None:

@@ -211,9 +211,15 @@ def _remarks(gpus: Sequence[int], graph: Graph, notes: Sequence[str], model: Mod
         "NCCL took it when NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH prints "
         f"`Search 0 : {len(graph.channels)} channels loaded from XML graph`. Measure with and without it, and keep it "
         "only when it pays. Way back: unset NCCL_GRAPH_FILE.",
-        "Trees and NVLS are not in it: NCCL searches them as before, for as many channels.",
+        f"Trees and NVLS are not in it: NCCL searches them itself. It wants {_trees(len(graph.channels))}. Where it "
+        "prints `Could not find a path for pattern` instead, it uses only the first ring of this file: do not keep it.",
         *(notes if model == "nccl" else ()),
     ]
+
+
+def _trees(count: int) -> str:
+    """As many as there are rings, or none (`initTransportsRank` in `src/init.cc`, `ncclTopoCompute`)."""
+    return "one tree" if count == 1 else f"{count} trees, as many as there are rings"
 
 
 def _listed(gpus: Sequence[int]) -> str:
