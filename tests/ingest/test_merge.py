@@ -373,3 +373,12 @@ def test_the_printed_outputs_of_a_machine_join_its_gpus_as_the_capture_does(path
         (pair.a, pair.b, pair.read, pair.write, pair.nvlink, pair.atomics, pair.pci) for pair in captured.p2p or []
     ]
     assert told == known
+
+
+def test_a_snapshot_that_names_no_source_is_joined_like_any_other(tmp_path: Path) -> None:
+    for bare in (Snapshot(), Snapshot(gpus=[Gpu(index=0), Gpu(index=1)])):
+        snapshot = read(encode(bare).decode(), MATRIX, folder=tmp_path)
+        assert len(snapshot.gpus) == 2
+        assert snapshot.sources[0] == Source(
+            name="snapshot", status="partial", reason="it names no source that its values come from"
+        )
