@@ -185,12 +185,9 @@ def parts(data: bytes, file: str) -> list[Part]:
 
 def _whole(found: Snapshot, file: str) -> Part:
     """A part that is a machine by itself. Only what was read on the machine shows all of its GPUs."""
-    from topoadvisor.ingest.part import Part, source
+    from topoadvisor.ingest.part import Part
 
     size.check(found, file=file)
-    if not found.sources:
-        unsaid = source("snapshot", ["it names no source that its values come from"])
-        found = msgspec.structs.replace(found, sources=[unsaid])
     complete = found.origin == "live" and bool(found.gpus)
     return Part(found, file, whole=True, count=len(found.gpus) if complete else None)
 

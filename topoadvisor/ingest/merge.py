@@ -16,8 +16,8 @@ import msgspec
 
 from topoadvisor import pci
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import joining
-from topoadvisor.ingest.part import Part
+from topoadvisor.ingest import joining, moments
+from topoadvisor.ingest.part import Part, source
 from topoadvisor.snapshot import LOG, CallError, Gpu, Host, IbPort, Nic, NumaNode, P2p, PciDevice, Snapshot, Struct
 
 S = TypeVar("S", bound=Struct)
@@ -29,6 +29,7 @@ _MOST_ERRORS = 50
 _FLAGS = ("rdma", "remote_hidden")
 """False where nothing was read: they are true as soon as one part says so."""
 _HINT = "Give texts of one machine; scan the others by themselves."
+_TWO_TIMES = "Give texts of one machine and one time; `topoadvisor diff A B` compares two times of one machine."
 _FOLDED = ("nccl-topology-xml", LOG)
 """NCCL's lists of PCI devices, in which a switch is one bridge."""
 _FIRST_WINS = ("nccl_libraries", "settings", "captured_at", "tool")
@@ -55,9 +56,10 @@ class _Machine:
 def merge(parts: Sequence[Part]) -> Snapshot:
     """One snapshot of all parts, in the order given; their sources name what was read.
 
-    Raises InputError when parts of different files are about different machines.
+    Raises InputError when parts of different files are about different machines, or one at different times.
     """
     machine = _Machine()
+    parts = [_named(part) for part in parts]
     _refuse_two_trees(parts)
     parts = _one_tree(parts)
     numbered = [part for part in parts if part.numbered]
@@ -66,6 +68,13 @@ def merge(parts: Sequence[Part]) -> Snapshot:
     for part in [*numbered, *counted]:
         problem = _stranger(machine, part)
         if problem is None:
+            if (contradiction := moments.contradiction(machine.parts, part)) is not None:
+                what, file = contradiction
+                raise InputError(
+                    f"this is another machine than that of {file}, or the same at another time: {what}",
+                    file=part.file,
+                    hint=_TWO_TIMES,
+                )
             _take(machine, part)
             continue
         what, file = problem
@@ -74,6 +83,14 @@ def merge(parts: Sequence[Part]) -> Snapshot:
         bare = replace(part, snapshot=Snapshot(sources=part.snapshot.sources, raw=part.snapshot.raw))
         machine.parts.append(bare.noted(reason=f"left out, for it is about another machine: {what}"))
     return _snapshot(machine)
+
+
+def _named(part: Part) -> Part:
+    """The part with a source, which a snapshot need not have."""
+    if part.snapshot.sources:
+        return part
+    unsaid = source("snapshot", ["it names no source that its values come from"])
+    return replace(part, snapshot=msgspec.structs.replace(part.snapshot, sources=[unsaid]))
 
 
 def _refuse_two_trees(parts: Sequence[Part]) -> None:
