@@ -78,6 +78,7 @@ p2p.staged_pairs int | pairs that NCCL stages through shared host memory
 p2p.network_pairs int | pairs of this machine that NCCL sends over the network
 p2p.pcie_pairs int | pairs without NVLink that NCCL lets talk directly over PCIe
 p2p.direct_host_pairs int | pairs without NVLink that NCCL lets talk directly through a host bridge
+p2p.refused_among_equals texts | pairs of equal GPUs below one PCIe switch that the driver refuses, granting a neighbour
 p2p.host_pairs int | pairs without NVLink whose PCIe path crosses a host bridge
 c2c.any bool | some GPU has a chip-to-chip link to its CPU
 job.symptom text | what was reported: hang, slow, refused, crash, wrong-data, out-of-memory; empty when nothing was

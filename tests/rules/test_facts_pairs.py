@@ -311,3 +311,39 @@ def test_same_numa(machine: Machines, nodes: tuple[int, int], count: int, same: 
     gpus = [Gpu(index=index, numa_node=node) for index, node in enumerate(nodes)]
     facts = machine(gpus, host=Host(numa_nodes=[NumaNode(id=index) for index in range(count)]))
     assert of(facts, "pair.same_numa") is same
+
+
+L40S, A40 = "NVIDIA L40S", "NVIDIA A40"
+
+
+@pytest.mark.parametrize(
+    ("names", "joins", "refused", "odd"),
+    [
+        ([L40S] * 3, "PXB", [(0, 1)], ["GPU0-GPU1"]),
+        ([L40S] * 3, "PXB", [(0, 1), (0, 2)], ["GPU0-GPU1", "GPU0-GPU2"]),
+        ([L40S] * 3, "PXB", [(0, 1), (0, 2), (1, 2)], []),
+        ([L40S] * 3, "PHB", [(0, 1)], []),
+        ([L40S] * 3, "NV4", [(0, 1)], []),
+        ([L40S, A40, L40S], "PIX", [(0, 1)], []),
+        ([L40S, A40, L40S], "PIX", [(0, 2)], []),
+    ],
+)
+def test_a_refused_pair_is_odd_where_an_equal_neighbour_is_granted(
+    machine: Machines, names: list[str], joins: str, refused: list[tuple[int, int]], odd: list[str]
+) -> None:
+    keys = [(0, 1), (0, 2), (1, 2)]
+    facts = machine(
+        [Gpu(index=index, name=name) for index, name in enumerate(names)],
+        dict.fromkeys(keys, joins),
+        p2p=[entry for key in keys for entry in granted(*key, "CNS" if key in refused else "OK")],
+    )
+    assert of(facts, "p2p.refused_among_equals") == odd
+
+
+def test_no_pair_is_odd_or_not_where_answers_are_missing(machine: Machines) -> None:
+    gpus = [Gpu(index=index, name=L40S) for index in range(3)]
+    keys: dict[tuple[int, int | str], Any] = {(0, 1): "PIX", (0, 2): "PIX", (1, 2): "PIX"}
+    assert isinstance(machine(gpus, keys).fact("p2p.refused_among_equals"), Unknown)
+    partly = machine(gpus, keys, p2p=[*granted(0, 1, "CNS"), *granted(0, 2)])
+    assert of(partly, "p2p.refused_among_equals") == ["GPU0-GPU1"]
+    assert isinstance(machine(3, keys).fact("p2p.refused_among_equals"), Unknown)

@@ -31,6 +31,31 @@ def gather(node: Scope, gpus: Sequence[int], pairs: Mapping[Key, Scope]) -> None
         "p2p.host_pairs", _count([_without_link(scope, "pair.path.crosses_host") for scope in pairs.values()], bool)
     )
     node.put("p2p.direct_host_pairs", _count([_direct_over_host(scope) for scope in pairs.values()], bool))
+    node.put("p2p.refused_among_equals", _refused_among_equals(pairs))
+
+
+def _refused_among_equals(pairs: Mapping[Key, Scope]) -> Fact:
+    """Pairs of equal GPUs behind one switch that are refused, though a pair with one of the two is granted there."""
+    answers: dict[Key, Fact] = {}
+    for key, scope in pairs.items():
+        alike = _equals_behind_a_switch(scope)
+        if isinstance(alike, Unknown):
+            answers[key] = alike
+        elif alike.value:
+            answers[key] = scope.facts["pair.p2p.ok"]
+    said = {key: bool(ok.value) for key, ok in answers.items() if isinstance(ok, Known)}
+    granted = [key for key, ok in said.items() if ok]
+    odd = [key for key, ok in said.items() if not ok and any(set(key) & set(other) for other in granted)]
+    unread = next((ok for ok in answers.values() if isinstance(ok, Unknown)), None)
+    if unread and not odd:
+        return unread
+    return Known([f"GPU{a}-GPU{b}" for a, b in odd], blend(list(answers.values())))
+
+
+def _equals_behind_a_switch(scope: Scope) -> Fact:
+    linked = follow(lambda count: count > 0, scope.facts["pair.nvlinks"])
+    far = follow(lambda name: name not in _NEAR, scope.facts["pair.pcie_class"])
+    return none_of([linked, far, negate(scope.facts["pair.same_model"])])
 
 
 def _direct_over_host(scope: Scope) -> Fact:
