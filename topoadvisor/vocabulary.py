@@ -378,6 +378,32 @@ FORMS: Final[dict[str, str]] = {
 }
 """Facts that are one of a few words: the words as a regular expression. An empty word stands for nothing to say."""
 
+_ANY_NUMBER: Final = ("variable.integer",)
+_AT_LEAST_ONE: Final = ("cpu.sockets", "cpu.allowed", "numa.count", "gpu.memory_bytes", "nic.mtu", "nic.packet_bytes")
+_ENDS: Final[dict[str, tuple[float, float]]] = {"_width": (1, 32), "_gen": (1, 9), "_gts": (0, 1e3)}
+_MOST: Final[dict[str, float]] = {
+    **dict.fromkeys(("gpus.count", "gpus.expected", "gpus.pci_count"), 128),
+    **dict.fromkeys(("numa.count", "numa.gpu_nodes", "numa.without_memory"), 1024),
+    "cpu.sockets": 1024,
+    "job.nodes": 1e6,
+}
+"""What no operating system has more of, and no cluster."""
+
+
+def bounds(name: str) -> tuple[float, float] | None:
+    """Least and greatest value of a fact that is a number, both possible; None for one that may be any number, or none.
+
+    Facts whose meaning says what -1 stands for may be -1; no other is below 0.
+    """
+    fact = VOCABULARY.get(name)
+    if fact is None or fact.type not in ("int", "number") or name in _ANY_NUMBER:
+        return None
+    ends = next((ends for end, ends in _ENDS.items() if name.endswith(end)), None)
+    if ends is not None:
+        return ends
+    least = 1 if name in _AT_LEAST_ONE else -1 if re.search(r"(?<!\w)-1\b", fact.meaning) else 0
+    return least, _MOST.get(name, 2**63 - 1)
+
 
 ROOTS: Final = frozenset(name.split(".", 1)[0] for name in VOCABULARY) | {"env"}
 

@@ -243,7 +243,7 @@ _NO_LINKS = encode(Snapshot(gpus=[Gpu(index=index, nvlinks=[]) for index in (0, 
         (
             query(("1b", UUIDS[0]), ("43", UUIDS[1])),
             encode(_OLDER).decode(),
-            "the driver is 550.54.15 here and 570.172.08 there",
+            "the driver is 570.172.08 here and 550.54.15 there",
         ),
     ],
 )

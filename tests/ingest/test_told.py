@@ -8,7 +8,7 @@ from topoadvisor.errors import InputError
 from topoadvisor.ingest import told
 from topoadvisor.nccl import settings
 from topoadvisor.snapshot import Assumption
-from topoadvisor.vocabulary import FORMS, VOCABULARY, spec
+from topoadvisor.vocabulary import FORMS, VOCABULARY, bounds, spec
 
 
 def understood(name: str, value: Any) -> tuple[str, Any]:
@@ -166,6 +166,33 @@ def test_a_value_of_another_type_is_one_sentence_with_a_hint(name: str, written:
         understood(name, written)
     assert words in error.value.message
     assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "words"),
+    [
+        ("cpu.sockets", "-3", "is 1 or more"),
+        ("gpu.count", "-1", "is 0 or more"),
+        ("gpu.count", "129", "is 128 at most"),
+        ("numa.count", "0", "is 1 or more"),
+        ("job.nodes", "-2", "is 0 or more"),
+        ("busbw", "-1 GB/s", "is 0 or more"),
+        ("gpu.pcie.current_width", "x64", "is 32 at most"),
+        ("gpu[0].pcie.max_gen", "0", "is 1 or more"),
+        ("memlock", "-2", "is -1 or more"),
+    ],
+)
+def test_a_number_that_the_fact_cannot_be_is_refused(name: str, written: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        understood(name, written)
+
+
+def test_minus_one_is_taken_where_the_meaning_says_what_it_stands_for() -> None:
+    assert {name for name in VOCABULARY if (limits := bounds(name)) and limits[0] == -1} == {
+        name for name, fact in VOCABULARY.items() if "; -1 " in fact.meaning
+    }
+    assert understood("memlock", "-1") == ("limits.memlock_bytes", -1)
+    assert bounds("variable.integer") is None
 
 
 @pytest.mark.parametrize(

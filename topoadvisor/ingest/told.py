@@ -15,7 +15,7 @@ import msgspec
 from topoadvisor.errors import InputError
 from topoadvisor.nccl import consumers, settings, versions
 from topoadvisor.snapshot import ON_COMMAND_LINE, Assumption
-from topoadvisor.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, FactType, nearest, search, spec
+from topoadvisor.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, FactType, bounds, nearest, search, spec
 
 _ANSWERS: Final = ("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink")
 _LAYERS: Final = ("nic.link_layer", "rdma.link_layers", "rdma.local_link_layers")
@@ -293,11 +293,22 @@ def _typed(assumption: Assumption, name: str) -> Any:
     elif not isinstance(value, bool):
         number = _number(name, text)
         if number is not None and (fact.type == "number" or number == int(number)):
+            _in_bounds(assumption, name, number)
             return number if fact.type == "number" else int(number)
     wanted = TYPE_WORDS[fact.type]
     if fact.type != "bool" and (units := next((UNITS[end] for end in UNITS if name.endswith(end)), None)):
         wanted += f", in {', '.join(units)}" if fact.type == "number" else ""
     raise assumption.refused(f"is {wanted}", _example(name, fact.type))
+
+
+def _in_bounds(assumption: Assumption, name: str, number: float) -> None:
+    """Raises InputError for a number that the fact cannot be."""
+    limits = bounds(name)
+    if limits is None or limits[0] <= number <= limits[1]:
+        return
+    least, most = limits
+    wanted = f"is {least:,} or more" if number < least else f"is {most:,.0f} at most"
+    raise assumption.refused(wanted, f"It says: {VOCABULARY[name].meaning}.")
 
 
 def _example(name: str, kind: FactType) -> str:
