@@ -67,7 +67,7 @@ def test_what_is_not_known_has_an_exit_code_of_its_own(capsys: pytest.CaptureFix
 def test_a_placement(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", "fixture:dgx-h100", "--tp", "4", "--pp", "2", "--dp", "2"]) == 0
     shown = capsys.readouterr().out
-    assert "16 ranks on 2 nodes of 8 GPUs" in shown
+    assert "16 ranks on 2 nodes, 8 GPUs of each" in shown
     assert "node 1  ranks     12–15  pipeline 1, data 1  GPU4, GPU5, GPU6, GPU7" in shown
     assert "2 × tensor on 4 GPUs: all_reduce of 64 MiB in" in shown
     assert main(["place", "fixture:dgx-h100", "--tp", "8", "--format", "json"]) == 0

@@ -40,6 +40,16 @@ def test_bandwidths_that_nobody_knows_are_not_shown(capsys: pytest.CaptureFixtur
     assert "The bandwidths are not known" in shown
 
 
+def test_switches_of_one_name_are_not_taken_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"GPU{gpu}" for gpu in range(8)]
+    rows = [["X" if a == b else "PXB" if a // 4 == b // 4 else "SYS" for b in range(8)] for a in range(8)]
+    lines = ["\t".join(["", *names]), *("\t".join([name, *row]) for name, row in zip(names, rows, strict=True))]
+    path = tmp_path / "two-switches.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert main(["pick", "4", str(path), "--assume", "gpu.name=NVIDIA A100 80GB PCIe"]) == 0
+    assert "All at once each keeps its whole bandwidth" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

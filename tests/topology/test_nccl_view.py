@@ -284,13 +284,13 @@ def test_a_printed_matrix_gives_types_and_with_assumptions_bandwidths() -> None:
     assert all(reach.inferred for reach in full.values())
 
 
-def test_the_link_of_an_implied_switch_is_not_known() -> None:
+def test_the_link_of_an_implied_switch_is_taken_as_that_of_its_gpus_and_that_is_said() -> None:
     text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tPIX\tPHB\nGPU1\tPIX\t X \tPHB\nGPU2\tPHB\tPHB\t X \n"
     bare = detect.from_bytes(text.encode(), file="x")
     found = nccl_view.of(supplied(bare, "gpu.name=NVIDIA L40S")).pairs
     assert (found["GPU0", "GPU1"].kind, found["GPU0", "GPU1"].gbps) == (NcclPath.PIX, 24)
-    assert found["GPU0", "GPU2"].gbps is None
-    assert "switch that the link classes imply" in (found["GPU0", "GPU2"].unknown or "")
+    assert found["GPU0", "GPU2"].gbps == 24
+    assert any("switches that the link classes imply" in each for each in found["GPU0", "GPU2"].inferred)
 
 
 def test_a_way_to_the_cpu_that_may_not_be_pcie() -> None:

@@ -296,9 +296,11 @@ class Chooser:
             model, best = self.optimum(group)
             if best is None or model.unknown:
                 return None
+            # Names tell two links apart only where the topology has no ids: several switches are "PCIe switch".
+            ends = [*model.ways, *((link.a, link.b) for link in model.links[len(model.ways) :])]
             for number, load in loads_of(model.problem(), best.rings).items():
                 link = model.links[number]
-                place = (link.a, link.b, link.kind)
+                place = (*ends[number], link.kind)
                 used[place] = used.get(place, 0.0) + load / link.gbps
         return round(min(1.0, 1 / max(used.values())), 4) if used else None
 

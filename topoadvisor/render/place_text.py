@@ -16,16 +16,17 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     """The whole screen as text, ending in a newline."""
     page = Page(width, color)
     experts = f", expert {document.ep}" if document.ep > 1 else ""
-    nodes = "1 node" if document.nodes == 1 else f"{document.nodes} nodes"
+    ranks, nodes = _count(len(document.ranks), "rank"), _count(document.nodes, "node")
+    processes = _count(document.gpus_per_node, "process", "processes")
     page.paragraph(
-        f"tensor {document.tp}{experts}, data {document.dp}, pipeline {document.pp}: {len(document.ranks)} ranks on "
-        f"{nodes} of {document.gpus_per_node} GPUs",
+        f"tensor {document.tp}{experts}, data {document.dp}, pipeline {document.pp}: {ranks} on {nodes}, "
+        f"{_count(document.gpus_per_node, 'GPU')} of each",
         rest="  ",
         code="1",
     )
     page.lines.append(f"  export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={document.cuda_visible_devices}")
     page.paragraph(
-        f"On each node, with {document.gpus_per_node} processes: local rank i takes the i-th of these. torchrun "
+        f"On each node, with {processes}: local rank i takes the i-th of these. torchrun "
         f"--nproc-per-node {document.gpus_per_node}; with MPI set it the same way and count ranks node by node.",
         first="  ",
         rest="  ",
@@ -45,6 +46,10 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     for note in document.notes:
         page.paragraph(note, rest="  ", code="2")
     return "\n".join(page.lines) + "\n"
+
+
+def _count(number: int, one: str, more: str | None = None) -> str:
+    return f"{number} {one if number == 1 else more or f'{one}s'}"
 
 
 def _node(node: int, ranks: Sequence[Rank], document: Document, page: Page) -> None:

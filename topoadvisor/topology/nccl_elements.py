@@ -102,6 +102,15 @@ def implied_switch(number: int) -> Element:
     return Element("pci", attributes, missing=dict.fromkeys(_LINK, why))
 
 
+def infer_switch(switch: Element, gpu: Element) -> None:
+    """The link of an implied switch as that of a GPU below it, where that is known: boards are built so."""
+    for name in _LINK:
+        if name in switch.missing and name in gpu.attributes:
+            switch.attributes[name] = gpu.attributes[name]
+            del switch.missing[name]
+            switch.inferred[name] = "the links of switches that the link classes imply are taken as those of the GPUs"
+
+
 def nic_element(number: int) -> Element:
     """A NIC of which only link classes are known."""
     attributes = {"busid": stand_in(0x8000 + number), "class": _NIC_CLASS}

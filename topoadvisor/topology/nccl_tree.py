@@ -182,4 +182,5 @@ class _Implied:
                 self._made[above] = nccl_elements.implied_switch(len(self._made))
                 parent.children.append(self._made[above])
             parent = self._made[above]
+            nccl_elements.infer_switch(parent, element)
         parent.children.append(element)
