@@ -83,6 +83,7 @@ p2p.host_pairs int | pairs without NVLink whose PCIe path crosses a host bridge
 c2c.any bool | some GPU has a chip-to-chip link to its CPU
 job.symptom text | what was reported: hang, slow, refused, crash, wrong-data, out-of-memory; empty when nothing was
 job.message text | what was printed about it: by a program, by NCCL, or as an Xid line of dmesg; empty if nothing
+job.rdma_failed bool | the message is of RDMA: a verbs call, a vendor error, an error or timeout of NET/IB
 job.framework text | who communicates: NCCL, PyTorch, vLLM, SGLang, TensorRT-LLM, llama.cpp, …; empty when nobody said
 job.collective text | the operation concerned: all-reduce, all-to-all, …; empty when nobody said
 job.transport text | transport that its log names: P2P, SHM, NET/Socket, NET/IB; empty when nobody said

@@ -91,3 +91,38 @@ def test_a_module_is_told_nothing_about_slots(name: str, slot: bool) -> None:
     actions = " ".join(each.action or "" for each in found.advice)
     assert ("try another slot" in actions) is slot
     assert ("It sits in no slot" in actions) is not slot
+
+
+_PASTE = {"nvlink.any": False, "p2p.pcie_pairs": 28, "p2p.pairs_without_nvlink": 28, "vm.guest": False}
+_SUSPECTS: dict[str, dict[str, Any]] = {
+    "P2P033": {"machine": "4xrtxpro6000", "assume": {"job.symptom": "hang"}},
+    "P2P036": {"machine": "paste-8xa100", "assume": {**_PASTE, "p2p.all_ok": True, "job.symptom": "hang"}},
+    "P2P043": {"machine": "8x4090", "assume": {"p2p.read": "U", "p2p.write": "U", "job.symptom": "hang"}},
+}
+
+
+@pytest.mark.parametrize("rule_id", _SUSPECTS)
+@pytest.mark.parametrize(
+    ("message", "fires"),
+    [
+        ("", True),
+        ("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eno1", True),
+        ("Watchdog caught collective operation timeout", True),
+        ("NET/IB : Got completion from peer 10.0.0.2<4711> with status=12 opcode=0 len=0 vendor err 129 (Send)", False),
+        ("Call to ibv_modify_qp failed with error Connection timed out", False),
+        ("Got completion from peer 10.0.0.2<4711> with error 12, opcode 1, len 0", False),
+    ],
+)
+def test_peer_to_peer_is_no_suspect_of_what_rdma_reports(rule_id: str, message: str, fires: bool) -> None:
+    case = _SUSPECTS[rule_id]
+    found = outcomes(RULES[rule_id], {**case, "assume": {**case["assume"], "job.message": message}})
+    assert [outcome.verdict == "fires" for outcome in found] == [fires]
+
+
+@pytest.mark.parametrize("rule_id", ["P2P033", "P2P036"])
+@pytest.mark.parametrize(("nodes", "alone"), [(0, False), (1, False), (2, True)])
+def test_a_job_on_several_machines_is_first_run_on_one(rule_id: str, nodes: int, alone: bool) -> None:
+    case = _SUSPECTS[rule_id]
+    (found,) = outcomes(RULES[rule_id], {**case, "assume": {**case["assume"], "job.nodes": nodes}})
+    assert "first" not in found.title
+    assert any("run it on this one alone first" in (each.action or "") for each in found.advice) is alone

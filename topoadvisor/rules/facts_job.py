@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from topoadvisor.numbers import whole
-from topoadvisor.rules.scope import Known, Scope
+from topoadvisor.rules.scope import Known, Scope, follow
 
 _NOT_SAID: Final = "nobody said"
 _RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 _ALL_RANKS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+_RDMA_FAILED: Final = re.compile(
+    r"ibv_|vendor err|NET/IB.{0,80}(?:fail|error|timed? ?out)|completion.{0,80}\b(?:status|error)[ =]*[1-9]", re.I
+)
 _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSHMEM"), ("GGML_", "llama.cpp"))
 
 
@@ -17,6 +21,7 @@ def gather(node: Scope) -> None:
     """Record the node facts `job.*`; needs `env.*`. What nobody said is empty, 0 or -1, never unknown."""
     for name in ("symptom", "message", "collective", "transport"):
         node.put(f"job.{name}", Known("", _NOT_SAID))
+    node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))
     node.put("job.framework", _framework(node))
     local = _number(node, _RANKS)
     node.put("job.local_ranks", local)
