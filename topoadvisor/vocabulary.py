@@ -181,11 +181,10 @@ rdma.rocev2_indexes texts | rows of the GID table that are RoCE v2 on every acti
 rdma.hca_exact text | NCCL_IB_HCA value that selects the GPU-local devices; empty when there is nothing to choose
 visible.set bool | CUDA_VISIBLE_DEVICES is in force and lists plain indexes
 visible.gpus texts | labels of the GPUs that it selects
+visible.count int | how many GPUs CUDA_VISIBLE_DEVICES selects
 visible.straddles bool | the selected GPUs lie in several groups of near GPUs although one group could hold as many
 visible.groups text | the selected GPUs, group by group
-visible.alternative text | the set of as many GPUs in one group that keeps most of them
 visible.worst_class text | link class of the farthest two selected GPUs
-visible.alternative_worst_class text | link class of the farthest two GPUs of visible.alternative
 net.default_interface text | interface of the IPv4 default route
 net.interfaces texts | interfaces that are up
 net.candidates texts | interfaces from which NCCL takes its sockets when nothing is set
@@ -364,7 +363,7 @@ FORMS: Final[dict[str, str]] = {
     **dict.fromkeys(("pair.pcie_class", "nic.nearest_class"), _CLASSES),
     "pair.link_class": f"NV[0-9]{{1,3}}|C2C|{_CLASSES}",
     **dict.fromkeys(("p2p.worst_class",), f"{_CLASSES}|"),
-    **dict.fromkeys(("visible.worst_class", "visible.alternative_worst_class"), f"NV[0-9]{{1,3}}|C2C|{_CLASSES}|"),
+    "visible.worst_class": f"NV[0-9]{{1,3}}|C2C|{_CLASSES}|",
     **dict.fromkeys(_ANSWER_FACTS, _ANSWERS),
     **dict.fromkeys(_LAYER_FACTS, "InfiniBand|Ethernet"),
     "pair.nccl.transport": "P2P|SHM|NET",

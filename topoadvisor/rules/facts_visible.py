@@ -1,9 +1,9 @@
-"""Facts about the GPUs that CUDA_VISIBLE_DEVICES picks: whether they are near each other, and who would be nearer."""
+"""Facts about the GPUs that CUDA_VISIBLE_DEVICES picks, and whether they are near each other."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from topoadvisor.numbers import whole
@@ -32,27 +32,25 @@ def gather(node: Scope, gpus: Mapping[int, Scope], pairs: Mapping[Key, Scope]) -
     present = list(gpus)
     selected = [present[position] for position in chosen.value]
     node.put("visible.gpus", Known([f"GPU{index}" for index in selected], blend([chosen])))
+    node.put("visible.count", Known(len(selected), blend([chosen])))
     classes = {key: scope.facts["pair.link_class"] for key, scope in pairs.items()}
     missing = next((fact for fact in classes.values() if isinstance(fact, Unknown)), None)
     if missing:
-        for name in _DETAILS[1:]:
+        for name in _DETAILS[2:]:
             node.put(f"visible.{name}", missing)
         return
     origin = blend([chosen, *classes.values()])
     known = {key: str(fact.value) for key, fact in classes.items() if isinstance(fact, Known)}
     groups = _groups(list(gpus), known)
     spread = [sorted(group & set(selected)) for group in groups if group & set(selected)]
-    better = _alternative(groups, selected)
-    straddles = len(spread) > 1 and better is not None
+    straddles = len(spread) > 1 and any(len(group) >= len(selected) for group in groups)
     node.put("visible.straddles", Known(straddles, origin))
     texts = [", ".join(f"GPU{index}" for index in group) for group in spread]
     node.put("visible.groups", Known(" | ".join(texts), origin))
-    node.put("visible.alternative", Known(",".join(map(str, better or [])), origin))
     node.put("visible.worst_class", Known(_worst(selected, known), origin))
-    node.put("visible.alternative_worst_class", Known(_worst(better or [], known), origin))
 
 
-_DETAILS = ("gpus", "straddles", "groups", "alternative", "worst_class", "alternative_worst_class")
+_DETAILS = ("gpus", "count", "straddles", "groups", "worst_class")
 
 
 def indexes(text: str, count: int) -> list[int] | None:
@@ -79,18 +77,6 @@ def _groups(gpus: Sequence[int], classes: Mapping[Key, str]) -> list[set[int]]:
                 first |= second
                 groups.remove(second)
     return sorted(groups, key=min)
-
-
-def _alternative(groups: Iterable[set[int]], selected: Sequence[int]) -> list[int] | None:
-    """As many GPUs inside one group, keeping most of the selected ones; the lowest indexes among equals."""
-    size = len(selected)
-    candidates = []
-    for group in groups:
-        if len(group) >= size:
-            kept = sorted(group & set(selected))
-            added = sorted(group - set(kept))[: size - len(kept)]
-            candidates.append((-len(kept), sorted(kept + added)))
-    return min(candidates)[1] if candidates else None
 
 
 def _worst(gpus: Sequence[int], classes: Mapping[Key, str]) -> str:
