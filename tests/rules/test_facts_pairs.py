@@ -347,3 +347,15 @@ def test_no_pair_is_odd_or_not_where_answers_are_missing(machine: Machines) -> N
     partly = machine(gpus, keys, p2p=[*granted(0, 1, "CNS"), *granted(0, 2)])
     assert of(partly, "p2p.refused_among_equals") == ["GPU0-GPU1"]
     assert isinstance(machine(3, keys).fact("p2p.refused_among_equals"), Unknown)
+
+
+def test_staged_pairs_are_told_apart_by_the_numa_node(machine: Machines) -> None:
+    keys = [(0, 1), (0, 2), (1, 2)]
+    facts = machine(
+        3,
+        {(0, 1): "NODE", (0, 2): "SYS", (1, 2): "SYS"},
+        p2p=[entry for key in keys for entry in granted(*key, "CNS")],
+        settings=[],
+    )
+    assert of(facts, "p2p.staged_pairs") == 3
+    assert of(facts, "p2p.staged_pairs_within_numa") == 1

@@ -126,3 +126,18 @@ def test_a_job_on_several_machines_is_first_run_on_one(rule_id: str, nodes: int,
     (found,) = outcomes(RULES[rule_id], {**case, "assume": {**case["assume"], "job.nodes": nodes}})
     assert "first" not in found.title
     assert any("run it on this one alone first" in (each.action or "") for each in found.advice) is alone
+
+
+def test_nps4_is_no_advice_where_all_staged_pairs_cross_the_sockets() -> None:
+    assert not [each for each in outcomes(RULES["P2P031"], {"machine": "4xa100-pcie"}) if each.verdict == "fires"]
+    near = {"machine": "4xa100-pcie", "assume": {"pair[0,1].link_class": "NODE"}}
+    (found,) = outcomes(RULES["P2P031"], near)
+    assert found.verdict == "fires"
+
+
+def test_nps4_and_the_level_to_measure_do_not_contradict_each_other() -> None:
+    """Where a wider P2P level is worth a measurement, no rule says that no variable belongs there."""
+    near = {"machine": "4xa100-pcie", "assume": {"pair[0,1].link_class": "NODE"}}
+    assert [each.verdict for each in outcomes(RULES["P2P008"], near)] == ["fires"]
+    (found,) = outcomes(RULES["P2P031"], near)
+    assert not [each for each in found.advice if "No NCCL variable" in (each.action or "")]

@@ -23,6 +23,8 @@ def gather(node: Scope, gpus: Sequence[int], pairs: Mapping[Key, Scope]) -> None
     node.put("nvlink.ring", _ring(node, gpus, linked))
     ways = [scope.facts["pair.nccl.transport"] for scope in pairs.values()]
     node.put("p2p.staged_pairs", _count(ways, lambda way: bool(way == "SHM")))
+    near = [_staged_within_a_node(scope) for scope in pairs.values()]
+    node.put("p2p.staged_pairs_within_numa", _count(near, bool))
     node.put("p2p.network_pairs", _count(ways, lambda way: bool(way == "NET")))
     node.put(
         "p2p.pcie_pairs", _count([_without_link(scope, "pair.nccl.transport") for scope in pairs.values()], _direct)
@@ -56,6 +58,12 @@ def _equals_behind_a_switch(scope: Scope) -> Fact:
     linked = follow(lambda count: count > 0, scope.facts["pair.nvlinks"])
     far = follow(lambda name: name not in _NEAR, scope.facts["pair.pcie_class"])
     return none_of([linked, far, negate(scope.facts["pair.same_model"])])
+
+
+def _staged_within_a_node(scope: Scope) -> Fact:
+    """Whether a pair below one NUMA node is staged; unknown only when both answers matter."""
+    direct = follow(lambda way: way != "SHM", scope.facts["pair.nccl.transport"])
+    return none_of([direct, follow(lambda name: name == "SYS", scope.facts["pair.pcie_class"])])
 
 
 def _direct_over_host(scope: Scope) -> Fact:
