@@ -41,6 +41,7 @@ gpus.model text | the model name, when all GPUs share it
 gpus.architecture text | turing, ampere, ada, hopper, blackwell, …, when all GPUs share it
 gpus.geforce bool | every GPU is a GeForce
 gpus.mig bool | some GPU is in MIG mode
+gpus.full_width int | GPUs whose PCIe link runs on all of its lanes
 gpus.bar1_covers_memory bool | the BAR1 of every GPU is at least as large as its memory
 gpus.same_architecture bool | all GPUs are of one architecture
 gpus.expected int | GPUs of such a machine when it is complete; 0 when it has no fixed number

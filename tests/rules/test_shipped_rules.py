@@ -141,3 +141,14 @@ def test_nps4_and_the_level_to_measure_do_not_contradict_each_other() -> None:
     assert [each.verdict for each in outcomes(RULES["P2P008"], near)] == ["fires"]
     (found,) = outcomes(RULES["P2P031"], near)
     assert not [each for each in found.advice if "No NCCL variable" in (each.action or "")]
+
+
+@pytest.mark.parametrize(("widths", "told"), [((8, 16), 0), ((8, 8, 8, 16), 0), ((8, 16, 16), 1), ((8, 8, 16, 16), 2)])
+def test_a_narrow_gpu_is_kept_out_of_groups_only_where_others_form_one(widths: tuple[int, ...], told: int) -> None:
+    gpus = [
+        Gpu(index=index, name="NVIDIA L40S", nvlinks=[], pcie=PcieLink(current_width=width, max_width=16))
+        for index, width in enumerate(widths)
+    ]
+    found = fired("PCI001", snapshot.Snapshot(gpus=gpus))
+    assert len(found) == widths.count(8)
+    assert sum("tensor-parallel" in (each.action or "") for one in found for each in one.advice) == told

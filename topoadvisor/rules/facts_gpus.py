@@ -72,6 +72,9 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     states = _column(scopes, "gpu.fabric.state")
     node.put("fabric.completed", _completed(states))
     node.put("gpus.mig", any_of(_column(scopes, "gpu.mig")) if scopes else _none())
+    now, most = _column(scopes, "gpu.pcie.current_width"), _column(scopes, "gpu.pcie.max_width")
+    wide = [follow(lambda a, b: a >= b, *widths) for widths in zip(now, most, strict=True)]
+    node.put("gpus.full_width", follow(lambda *states: sum(states), *wide) if wide else _none())
     covered = _column(scopes, "gpu.bar1_covers_memory")
     node.put("gpus.bar1_covers_memory", none_of([negate(fact) for fact in covered]) if covered else _none())
     node.put("gpus.same_architecture", _same(architectures))

@@ -23,8 +23,8 @@ def gather(node: Scope, gpus: Sequence[int], pairs: Mapping[Key, Scope]) -> None
     node.put("nvlink.ring", _ring(node, gpus, linked))
     ways = [scope.facts["pair.nccl.transport"] for scope in pairs.values()]
     node.put("p2p.staged_pairs", _count(ways, lambda way: bool(way == "SHM")))
-    near = [_staged_within_a_node(scope) for scope in pairs.values()]
-    node.put("p2p.staged_pairs_within_numa", _count(near, bool))
+    within = [_staged_within_a_node(scope) for scope in pairs.values()]
+    node.put("p2p.staged_pairs_within_numa", _count(within, bool))
     node.put("p2p.network_pairs", _count(ways, lambda way: bool(way == "NET")))
     node.put(
         "p2p.pcie_pairs", _count([_without_link(scope, "pair.nccl.transport") for scope in pairs.values()], _direct)
