@@ -101,3 +101,15 @@ def test_a_word_in_place_of_a_number_is_named(word: str) -> None:
     with pytest.raises(InputError, match="is no number in JSON") as error:
         snapshots.decode(text.encode())
     assert error.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gpus": [{"index": 0, "pcie": {"current_width": 0}}]}, r"at `\$\.gpus\[0\]\.pcie\.current_width`"),
+        ({"gpus": [{"index": 0, "memory_bytes": -1}]}, r"at `\$\.gpus\[0\]\.memory_bytes`"),
+    ],
+)
+def test_a_value_that_no_device_has_is_refused_with_its_place(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        snapshots.decode(json.dumps({"schema": snapshots.SCHEMA, **change}).encode())

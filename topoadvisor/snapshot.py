@@ -35,7 +35,7 @@ Micros = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Share = Annotated[float, msgspec.Meta(gt=-1, le=1e6)]
 """Of a rate that became another: nothing loses more than all of itself."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
 _SLOWEST: Final = 0.001
 """GB/s: rates are written with three decimals at most."""
@@ -82,13 +82,13 @@ class RawText(Struct, frozen=True, kw_only=True):
 class PcieLink(Struct, frozen=True, kw_only=True):
     """A PCIe link. `current_gen` drops while the device idles; width does not."""
 
-    current_gen: Int | None = None
-    max_gen: Int | None = None
+    current_gen: Positive | None = None
+    max_gen: Positive | None = None
     """Highest generation that device *and* slot reach together."""
-    device_max_gen: Int | None = None
+    device_max_gen: Positive | None = None
     """Highest generation the device alone reaches."""
-    current_width: Int | None = None
-    max_width: Int | None = None
+    current_width: Positive | None = None
+    max_width: Positive | None = None
 
 
 class NvLink(Struct, frozen=True, kw_only=True):
@@ -133,8 +133,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     brand: str | None = None
     compute_capability: str | None = None
     """`9.0`."""
-    memory_bytes: Int | None = None
-    bar1_bytes: Int | None = None
+    memory_bytes: Count | None = None
+    bar1_bytes: Count | None = None
     pcie: PcieLink | None = None
     numa_node: Int | None = None
     """Nearest NUMA node with CPUs; -1 when the platform says that it does not know."""
@@ -184,11 +184,11 @@ class PciDevice(Struct, frozen=True, kw_only=True):
     driver: str | None = None
     numa_node: Int | None = None
     link_speed_gts: float | None = None
-    link_width: Int | None = None
+    link_width: Count | None = None
     link_gbps: float | None = None
     """The link as it was, GB/s after line coding, where a source tells speed and width only together."""
     max_link_speed_gts: float | None = None
-    max_link_width: Int | None = None
+    max_link_width: Count | None = None
     iommu_group: str | None = None
     port_type: str | None = None
     """`root-port`, `upstream`, `downstream`, `endpoint`, … when the PCIe capability could be read."""
@@ -202,7 +202,7 @@ class NumaNode(Struct, frozen=True, kw_only=True):
     id: Int
     cpus: str | None = None
     """`0-31,64-95`; empty text when the node has no CPU."""
-    memory_bytes: Int | None = None
+    memory_bytes: Count | None = None
     distances: list[Int] | None = None
     """Firmware distances to every online node, in the order of node ids."""
 
@@ -288,8 +288,8 @@ class Host(Struct, frozen=True, kw_only=True):
     open_files: Int | None = None
     """Soft limit of open files; -1 = unlimited."""
     stack_bytes: Int | None = None
-    shm_total_bytes: Int | None = None
-    shm_free_bytes: Int | None = None
+    shm_total_bytes: Count | None = None
+    shm_free_bytes: Count | None = None
     allowed_cpus: str | None = None
     default_interface: str | None = None
     """Interface of the IPv4 default route."""
@@ -408,7 +408,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Median time of one small copy."""
     spread: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     """(max − min) / median over the repeats."""
-    size_bytes: Bytes | None = None
+    size_bytes: Positive | None = None
     repeats: Count | None = None
     peer_access: bool | None = None
     data_ok: bool | None = None
@@ -426,7 +426,7 @@ class TrialSize(Struct, frozen=True, kw_only=True):
     """One collective at one size, with a setting and without."""
 
     collective: str
-    size_bytes: Bytes
+    size_bytes: Positive
     verdict: Literal["faster", "slower", "no difference", "unknown"]
     baseline_gbps: Gbps | None = None
     """Bus bandwidth, geometric mean over the rounds."""

@@ -236,3 +236,34 @@ def test_a_number_that_no_machine_has_is_named_with_its_path(path: str, value: i
     where[field] = value
     with pytest.raises(InputError, match=re.escape(path)):
         of(json.dumps({"schema": "topoadvisor.snapshot/1", **document}).encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gpus": [{"index": 1}, {"index": 1}]}, r"\$\.gpus\[1\]\.index is 1 like \$\.gpus\[0\]\.index"),
+        (
+            {"gpus": [{"index": 0, "address": "0000:1a:00.0"}, {"index": 1, "address": "0000:1a:00.0"}]},
+            r"\$\.gpus\[1\]\.address is 0000:1a:00\.0 like",
+        ),
+        ({"gpus": [{"index": 0, "nvlinks": [{"link": 3}, {"link": 3}]}]}, r"nvlinks\[1\]\.link is 3 like"),
+        ({"p2p": [{"a": 0, "b": 1}, {"a": 0, "b": 1}]}, r"\$\.p2p\[1\]\.b is 1 like"),
+        ({"pci": [{"address": "0000:1a:00.0"}] * 2}, r"\$\.pci\[1\]\.address is"),
+        ({"host": {"numa_nodes": [{"id": 0}, {"id": 0}]}}, r"numa_nodes\[1\]\.id is 0 like"),
+        ({"gpus": [{"index": 0, "address": "zz:zz"}]}, r"\$\.gpus\[0\]\.address is 'zz:zz', which is no PCI address"),
+        ({"pci": [{"address": "0000:1a:00.0", "parent": "1"}]}, r"\$\.pci\[0\]\.parent is '1'"),
+        ({"nics": [{"name": "mlx5_0", "address": "1A:00.0"}]}, r"\$\.nics\[0\]\.address is '1A:00\.0'"),
+    ],
+)
+def test_a_snapshot_that_contradicts_itself_is_refused_with_the_place(change: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        detect.from_bytes(json.dumps({"schema": "topoadvisor.snapshot/1", **change}).encode(), file="s.json")
+
+
+def test_links_and_pairs_of_different_devices_may_have_one_number() -> None:
+    change = {
+        "gpus": [{"index": gpu, "nvlinks": [{"link": 0}, {"link": 1}]} for gpu in (0, 1)],
+        "p2p": [{"a": 0, "b": 1}, {"a": 1, "b": 0}, {"a": 2, "b": 1}],
+    }
+    found = detect.from_bytes(json.dumps({"schema": "topoadvisor.snapshot/1", **change}).encode(), file="s.json")
+    assert len(found.p2p or []) == 3

@@ -133,7 +133,7 @@ def _fixture(name: str) -> Snapshot:
             hint=f"Did you mean {' or '.join(near)}? {there}" if near else there,
         )
     path = files.shipped("fixtures") / name / "snapshot.json"
-    return snapshot.decode(path.read_bytes(), file=str(path))
+    return _snapshot(path.read_bytes(), str(path))
 
 
 def from_bytes(data: bytes, *, file: str) -> Snapshot:
@@ -266,7 +266,7 @@ def _json(text: str, start: str, file: str) -> Snapshot | None:
     """The snapshot of a JSON text; None when the text only begins like JSON (`[user@host ~]$`)."""
     schema = re.search(r'"schema"\s*:\s*"([^"]{0,80})"', start)
     if schema and schema[1].startswith("topoadvisor.snapshot/") and start.startswith("{"):
-        return snapshot.decode(text.encode(), file=file)
+        return _snapshot(text.encode(), file)
     try:
         document = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -277,9 +277,15 @@ def _json(text: str, start: str, file: str) -> Snapshot | None:
         return None
     name = document.get("schema") if isinstance(document, dict) else None
     if isinstance(name, str) and name.startswith("topoadvisor.snapshot/"):
-        return snapshot.decode(text.encode(), file=file)
+        return _snapshot(text.encode(), file)
     what = f"a {name[:60]} document" if isinstance(name, str) else "JSON"
     raise Unrecognised(f"this is {what}, but not a snapshot of topoadvisor", file=file, hint=_KINDS)
+
+
+def _snapshot(data: bytes, file: str) -> Snapshot:
+    from topoadvisor.ingest import sound
+
+    return sound.check(snapshot.decode(data, file=file), file=file)
 
 
 def _root(start: str) -> str | None:

@@ -169,9 +169,9 @@ def _gpu(values: Mapping[str, str], index: int, errors: list[CallError]) -> Gpu:
     device = re.fullmatch(r"(?:0x)?([0-9A-F]{4})10DE", told.get("device", ""), re.I)
     state = re.fullmatch(r"P([0-9]|1[0-5])", told.get("state", ""))
     pcie = PcieLink(
-        current_gen=number(told.get("current_gen")),
-        max_gen=number(told.get("max_gen")),
-        device_max_gen=number(told.get("device_max_gen")),
+        current_gen=_positive(told.get("current_gen")),
+        max_gen=_positive(told.get("max_gen")),
+        device_max_gen=_positive(told.get("device_max_gen")),
         current_width=_width(told.get("current_width")),
         max_width=_width(told.get("max_width")),
     )
@@ -203,7 +203,13 @@ def _address(text: str | None) -> str | None:
 
 
 def _width(text: str | None) -> int | None:
-    return number(text.removesuffix("x")) if text is not None else None
+    return _positive(text.removesuffix("x")) if text is not None else None
+
+
+def _positive(text: str | None) -> int | None:
+    """A generation or a width; the driver prints 0 where it does not know."""
+    value = number(text)
+    return value if value is not None and value > 0 else None
 
 
 def _bytes(text: str | None) -> int | None:
