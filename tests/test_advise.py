@@ -159,3 +159,16 @@ def test_the_largest_machine_is_no_work_for_minutes() -> None:
     start = time.process_time()
     advise.advise(machine)
     assert time.process_time() - start < 30  # minutes, when every pair was looked at for every device
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        ([], "It finds the 2 RDMA ports next to the GPUs by distance and speed."),
+        (["mlx5_0"], "It finds the RDMA port next to 4 of 8 GPUs by distance and speed; the others have no such port"),
+        (["mlx5_0", "mlx5_1"], "It finds the 2 RDMA ports next to the GPUs by distance and speed."),
+    ],
+)
+def test_ports_are_next_to_the_gpus_only_where_they_are(slow: list[str], said: str) -> None:
+    told = [Assumption(fact=f"nic[{name}].rate_gbit", value=100.0) for name in slow]
+    assert said in (advise.advise(assume.apply(load("8xl40s"), told)).set_nothing or "")

@@ -361,8 +361,18 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     near = not _value(base, "pcie.hidden_switches") and _value(base, "job.nodes") != 1
     near = near and _value(base, "platform.cloud") in (None, "none")
     if untouched and near and (local := _value(base, "rdma.gpu_local")):
-        reason += f" It finds the {len(local)} RDMA ports next to the GPUs by distance and speed."
+        reason += f" It finds {_ports_found(base, len(local))}."
     return reason
+
+
+def _ports_found(base: FactBase, count: int) -> str:
+    """How NCCL comes to its ports, and for how many GPUs they are the nearest."""
+    ports = "the RDMA port" if count == 1 else f"the {count} RDMA ports"
+    total, far = _value(base, "gpus.count"), len(_value(base, "gdr.far_gpus") or ())
+    if far in (0, total):
+        return f"{ports} next to the GPUs by distance and speed"
+    other = "the other has" if far == 1 else "the others have"
+    return f"{ports} next to {total - far} of {total} GPUs by distance and speed; {other} no such port next to them"
 
 
 def _fabric_missing(base: FactBase) -> bool:
