@@ -70,6 +70,10 @@ def test_the_same_snapshot_gives_the_same_bytes(run: Callable[..., Result]) -> N
 
 def test_names_are_found_by_what_they_mean_without_a_machine(run: Callable[..., Result]) -> None:
     assert run("--find", "hang").stdout.startswith("job.symptom: one of hang, slow")
+    for word in ("hang", "stuck", "slow", "nan"):
+        found = run("--find", word).stdout
+        assert all(f"\njob.{name}: " in found for name in ("message", "nodes", "failed_after_seconds")), word
+    assert "job.message" not in run("--find", "docker").stdout
     assert run("--find", "shm").stdout.startswith("shm.total_bytes: a whole number, may have a unit (b, bytes, k")
     assert run("--find", "oom").stdout.startswith("job.symptom: ")
     assert "docker, podman" in run("--find", "docker").stdout

@@ -15,6 +15,7 @@ from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.explain import glossary, lookup, text
 from topoadvisor.nccl import settings as register
 from topoadvisor.rules.load import load
+from topoadvisor.vocabulary import FORMS
 
 RULES = load()
 
@@ -157,6 +158,11 @@ def test_words_of_the_glossary_lead_somewhere() -> None:
         assert term.what.endswith("."), term.name
         for other in term.see:
             assert glossary.find(other) or register.find(other), (term.name, other)
+
+
+@pytest.mark.parametrize("word", ["PFC", "ecn", "DCQCN", *FORMS["job.symptom"].strip("|").split("|")])
+def test_words_of_fabrics_and_of_reports_are_terms(word: str) -> None:
+    assert lookup.explain(word, RULES, None).kind == "term"
 
 
 @settings(deadline=None, max_examples=200)

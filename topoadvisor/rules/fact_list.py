@@ -33,7 +33,8 @@ def select(facts: FactBase, prefix: str) -> list[Row]:
 def names(words: str) -> list[str]:
     """The facts that can be assumed and have one of these words in name, meaning or values; every one without words.
 
-    Raises TopoAdvisorError when there is none.
+    A word for what was reported finds everything else that can be told about the job, too. Raises TopoAdvisorError
+    when there is none.
     """
     if not words.strip():
         return list(VOCABULARY)
@@ -44,6 +45,9 @@ def names(words: str) -> list[str]:
         raise TopoAdvisorError(
             f"no fact has `{words}` in its name or meaning", hint="`topoadvisor facts --list` lists all."
         )
+    if "job.symptom" in found:
+        # The symptom alone decides little; what was printed, on how many machines and when does.
+        found |= dict.fromkeys(name for name in VOCABULARY if name.startswith("job."))
     return list(found)
 
 
