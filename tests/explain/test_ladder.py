@@ -92,3 +92,20 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 def test_rules_about_variables_of_p2p_are_listed() -> None:
     found = ladder.climb((0, 1), machine("8xa100-p2p-disabled"), load()).findings
     assert [line for line in found if line.startswith("P2P002: ")]
+
+
+@pytest.mark.parametrize("name", ["paste-8xa100", "8xl40s", "2x5090-container", "dgx-1v"])
+@pytest.mark.parametrize("facts", [{}, {"pair[0,1].link_class": "PXB"}])
+def test_what_is_in_order_does_not_rest_on_what_is_not_known(name: str, facts: dict[str, Any]) -> None:
+    steps = ladder.climb((0, 1), machine(name, facts), []).steps
+    decided = [step for step in steps if step.answer in ("in order", "no matter")]
+    assert decided
+    assert not [line for step in decided for line in step.evidence if "not known" in line]
+    assert all(step.evidence for step in decided if step.answer == "in order")
+
+
+def test_a_step_that_is_not_known_says_what_is_missing() -> None:
+    steps = ladder.climb((0, 1), machine("paste-8xa100", {"pair[0,1].link_class": "PXB"}), []).steps
+    (grant,) = [step for step in steps if step.name == "driver grant"]
+    assert grant.answer == "not known"
+    assert "pair.p2p.read: not known, a pasted matrix does not hold it" in grant.evidence

@@ -359,3 +359,11 @@ def test_staged_pairs_are_told_apart_by_the_numa_node(machine: Machines) -> None
     )
     assert of(facts, "p2p.staged_pairs") == 3
     assert of(facts, "p2p.staged_pairs_within_numa") == 1
+
+
+def test_the_path_beside_an_nvlink_of_a_matrix_is_not_known_for_that_reason(machine: Machines) -> None:
+    facts = machine(2, {(0, 1): "NV12"}).subjects["pair"][0].facts
+    assert facts["pair.pcie_class"] == Unknown("NV12 joins the two, and the PCIe path beside it was not read")
+    assert machine(2, {(0, 1): None}).subjects["pair"][0].facts["pair.pcie_class"] == Unknown(
+        "how the two are joined could not be determined"
+    )

@@ -91,8 +91,12 @@ class _Reader(NamedTuple):
         facts = [self.base.fact(name, gpu) for gpu in self.gpus]
         return [fact.value if isinstance(fact, Known) else None for fact in facts]
 
-    def told(self, *names: str) -> list[str]:
-        """`name = value [origin]`, or why it is not known; of the GPUs one line each."""
+    def told(self, answer: Answer, *names: str) -> list[str]:
+        """`name = value [origin]`, or why it is not known; of the GPUs one line each.
+
+        What is not known says nothing for a step that is in order, or does not matter, and is left out there.
+        """
+        decided = answer in ("in order", "no matter")
         lines = []
         for name in names:
             subjects = self.gpus if name.startswith("gpu.") else [self.subject]
@@ -100,7 +104,7 @@ class _Reader(NamedTuple):
                 fact = self.base.fact(name, subject)
                 label = subject.id.replace("gpu:", "GPU") + " " if name.startswith("gpu.") else ""
                 if isinstance(fact, Unknown):
-                    lines.append(f"{label}{name}: not known, {fact.reason}")
+                    lines += [] if decided else [f"{label}{name}: not known, {fact.reason}"]
                 else:
                     value = "none" if fact.value in ([], "") else spell(fact.value, name)
                     lines.append(f"{label}{name} = {value}" + ("" if fact.origin == "derived" else f" [{fact.origin}]"))
@@ -128,11 +132,12 @@ def _grant(read: _Reader) -> Step:
         False: "The driver refuses peer access: NCCL stages through host memory, and no variable changes that.",
         None: "Whether the driver grants peer access was not read.",
     }[ok if isinstance(ok, bool) else None]
+    answer: Answer = "in order" if ok else "not known" if ok is None else "look here"
     return Step(
         name="driver grant",
-        answer="in order" if ok else "not known" if ok is None else "look here",
+        answer=answer,
         why=why,
-        evidence=read.told("pair.p2p.read", "pair.p2p.write", "driver.version", "pair.nccl.transport"),
+        evidence=read.told(answer, "pair.p2p.read", "pair.p2p.write", "driver.version", "pair.nccl.transport"),
         command="nvidia-smi topo -p2p r; nvidia-smi topo -p2p w",
     )
 
@@ -157,7 +162,9 @@ def _settings(read: _Reader) -> Step:
         name="NCCL's own settings",
         answer=answer,
         why=why,
-        evidence=read.told("pair.nccl.transport", "nccl.p2p_level", *(f"env.{name}" for name in _P2P_VARIABLES)),
+        evidence=read.told(
+            answer, "pair.nccl.transport", "nccl.p2p_level", *(f"env.{name}" for name in _P2P_VARIABLES)
+        ),
         command="env | grep NCCL_; cat /etc/nccl.conf ~/.nccl.conf",
     )
 
@@ -166,11 +173,12 @@ def _nvlink(read: _Reader) -> Step:
     active, wanted = read.both("gpu.nvlinks.active"), read.both("gpu.nvlinks.wanted")
     known = None not in (*active, *wanted)
     short = known and active != wanted
+    answer: Answer = "look here" if short else "in order" if known else "not known"
     return Step(
         name="NVLink",
-        answer="look here" if short else "in order" if known else "not known",
+        answer=answer,
         why="A GPU has fewer active NVLinks than its model." if short else "NVLinks join the two.",
-        evidence=read.told("pair.nvlinks", "gpu.nvlinks.active", "gpu.nvlinks.wanted", "gpu.nvlinks.errors"),
+        evidence=read.told(answer, "pair.nvlinks", "gpu.nvlinks.active", "gpu.nvlinks.wanted", "gpu.nvlinks.errors"),
         command="nvidia-smi nvlink -s; nvidia-smi nvlink -e",
     )
 
@@ -193,7 +201,7 @@ def _bar1(read: _Reader, *, linked: bool) -> Step:
         name="BAR1",
         answer=answer,
         why=why,
-        evidence=read.told("gpu.bar1_bytes", "gpu.memory_bytes"),
+        evidence=read.told(answer, "gpu.bar1_bytes", "gpu.memory_bytes"),
         command="nvidia-smi -q -d MEMORY",
     )
 
@@ -221,7 +229,7 @@ def _iommu(read: _Reader, *, linked: bool) -> Step:
         name="IOMMU and ACS",
         answer=answer,
         why=why,
-        evidence=read.told("iommu.mode", "pair.path.acs_redirect", "pair.path.acs_bridges"),
+        evidence=read.told(answer, "iommu.mode", "pair.path.acs_redirect", "pair.path.acs_bridges"),
         command="cat /sys/kernel/iommu_groups/*/type | sort | uniq -c; sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'",
     )
 
@@ -230,16 +238,18 @@ def _width(read: _Reader, *, linked: bool) -> Step:
     now, most = read.both("gpu.pcie.current_width"), read.both("gpu.pcie.max_width")
     narrow = any(isinstance(a, int) and isinstance(b, int) and a < b for a, b in zip(now, most, strict=True))
     known = None not in (*now, *most)
-    answer: Answer = "look here" if narrow else "in order" if known else "not known"
+    answer: Answer = "look here" if narrow else "no matter" if linked else "in order" if known else "not known"
     return Step(
         name="link width",
-        answer="no matter" if linked and not narrow else answer,
+        answer=answer,
         why="A card runs on fewer lanes than it has: slot, riser, contact."
         if narrow
         else "Both run on all of their lanes. (The generation drops while a GPU idles.)"
         if known
         else "The width of a link was not read.",
-        evidence=read.told("gpu.pcie.current_width", "gpu.pcie.max_width", "gpu.pcie.current_gen", "gpu.pcie.max_gen"),
+        evidence=read.told(
+            answer, "gpu.pcie.current_width", "gpu.pcie.max_width", "gpu.pcie.current_gen", "gpu.pcie.max_gen"
+        ),
         command="nvidia-smi --query-gpu=index,pstate,pcie.link.gen.current,pcie.link.width.current --format=csv",
     )
 
@@ -265,7 +275,7 @@ def _uplink(read: _Reader, *, linked: bool) -> Step:
         name="shared uplink",
         answer=answer,
         why=why,
-        evidence=read.told("pair.pcie_class", "p2p.uplink_groups"),
+        evidence=read.told(answer, "pair.pcie_class", "p2p.uplink_groups"),
         command="lspci -tv; nvidia-smi topo -m",
     )
 
@@ -287,7 +297,7 @@ def _socket(read: _Reader, *, linked: bool) -> Step:
         name="socket hop",
         answer=answer,
         why=why,
-        evidence=read.told("pair.pcie_class", "gpu.numa_node", "cpu.vendor", "nccl.p2p_level"),
+        evidence=read.told(answer, "pair.pcie_class", "gpu.numa_node", "cpu.vendor", "nccl.p2p_level"),
         command="nvidia-smi topo -m; numactl -H",
     )
 
@@ -295,13 +305,15 @@ def _socket(read: _Reader, *, linked: bool) -> Step:
 def _measured(read: _Reader) -> Step:
     outcome = read.pair("pair.measured.outcome")
     outcome = None if outcome == "skipped" else outcome
-    good = outcome in ("ok", None)
+    answer: Answer = "not known" if outcome is None else "in order" if outcome == "ok" else "look here"
     return Step(
         name="measured",
-        answer="not known" if outcome is None else "in order" if good else "look here",
+        answer=answer,
         why="Nothing was measured; a copy with a deadline and checked data decides what the steps above leave open."
         if outcome is None
         else f"Copies between the two: {outcome}.",
-        evidence=read.told("pair.measured.uni_gbps", "pair.measured.staged_gbps", "pair.gbps") if outcome else [],
+        evidence=read.told(answer, "pair.measured.uni_gbps", "pair.measured.staged_gbps", "pair.gbps")
+        if outcome
+        else [],
         command="topoadvisor verify",
     )

@@ -252,7 +252,8 @@ def _wires(scope: Scope, pair: Pair | None, a: Scope, b: Scope, node: Scope) -> 
     why = "how the two are joined could not be determined"
     origin, pcie_origin, derived = _origins(pair)
     scope.read("pair.link_class", pair and pair.link_class, origin, why)
-    scope.read("pair.pcie_class", pair and pair.pcie_class, pcie_origin, why)
+    below = f"{pair.link_class} joins the two, and the PCIe path beside it was not read" if pair else why
+    scope.read("pair.pcie_class", pair and pair.pcie_class, pcie_origin, below if pair and pair.link_class else why)
     joined = scope.facts["pair.link_class"]
     if isinstance(joined, Known) and joined.origin == ASSUMED:
         # Who assumes a link class has said how many NVLinks there are, and over what the pair goes without any.
