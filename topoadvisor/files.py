@@ -114,3 +114,15 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def wide_encoding(sample: bytes) -> str | None:
+    """The encoding of a text in UTF-16, with its mark or without, by how it begins; None for every other text."""
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if sample.count(0) * 3 > len(sample):
+        low, high = sample[::2], sample[1::2]
+        for encoding, zero, other in (("utf-16-le", high, low), ("utf-16-be", low, high)):
+            if zero.count(0) * 10 > len(zero) * 9 and other.count(0) * 10 < len(other):
+                return encoding
+    return None

@@ -296,3 +296,12 @@ def test_a_file_too_large_for_a_configuration_is_refused(tmp_path: Path) -> None
         stream.truncate(300 << 20)
     with pytest.raises(TopoAdvisorError, match="more than 256 KiB"):
         target.read(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_file_in_which_two_encodings_would_be_mixed_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "nccl.conf"
+    path.write_bytes("NCCL_DEBUG=WARN\n# ours\n".encode(encoding))
+    with pytest.raises(TopoAdvisorError, match="is UTF-16 text") as error:
+        target.read(path)
+    assert "iconv" in (error.value.hint or "")

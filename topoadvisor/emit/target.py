@@ -11,7 +11,7 @@ from typing import Final
 
 from topoadvisor.emit.blocks import lines_of
 from topoadvisor.errors import TopoAdvisorError
-from topoadvisor.files import keep_copy, write_atomically
+from topoadvisor.files import keep_copy, wide_encoding, write_atomically
 
 MAX_BYTES: Final = 256 << 10
 _HINT: Final = "Name a file to write, such as /etc/nccl.conf."
@@ -20,7 +20,7 @@ _HINT: Final = "Name a file to write, such as /etc/nccl.conf."
 def read(path: Path) -> str | None:
     """The text of a file, every byte kept (`surrogateescape`); None when there is no such file.
 
-    Raises TopoAdvisorError for a directory and anything else that is no file, and when it cannot be read.
+    Raises TopoAdvisorError for a directory and anything else that is no file, for UTF-16, and when it cannot be read.
     """
     try:
         if not path.exists():
@@ -35,6 +35,11 @@ def read(path: Path) -> str | None:
         if len(data) > MAX_BYTES:
             raise TopoAdvisorError(
                 f"{path} has more than {MAX_BYTES >> 10} KiB, too much for a configuration", hint="Is it another file?"
+            )
+        if wide_encoding(data) is not None:
+            raise TopoAdvisorError(
+                f"{path} is UTF-16 text, which NCCL and a shell cannot read, so nothing is added to it",
+                hint="Convert it first: `iconv -f UTF-16 -t UTF-8 FILE`.",
             )
         return data.decode("utf-8", "surrogateescape")
     except FileNotFoundError:

@@ -208,7 +208,7 @@ def check(data: bytes, file: str) -> None:
             raise Unrecognised(f"this is {what}, not text", file=file, hint=hint)
     sample = data[:_LOOK]
     strange = sum(sample.count(byte) for byte in _CONTROL)
-    if strange * 20 > len(sample) and _wide_encoding(sample) is None:
+    if strange * 20 > len(sample) and files.wide_encoding(sample) is None:
         raise Unrecognised("this is binary data, not text", file=file, hint=_KINDS)
 
 
@@ -243,23 +243,12 @@ def _log(start: bytes, rest: BinaryIO | None, file: str) -> Part:
 
 def _decoded(data: bytes) -> str:
     """The text of UTF-8, UTF-16 with or without its mark, or, when it is neither, Latin-1."""
-    if (encoding := _wide_encoding(data[:_LOOK])) is not None:
+    if (encoding := files.wide_encoding(data[:_LOOK])) is not None:
         return data.decode(encoding, "replace")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
-
-
-def _wide_encoding(sample: bytes) -> str | None:
-    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
-    if sample.count(0) * 3 > len(sample):
-        low, high = sample[::2], sample[1::2]
-        for encoding, zero, other in (("utf-16-le", high, low), ("utf-16-be", low, high)):
-            if zero.count(0) * 10 > len(zero) * 9 and other.count(0) * 10 < len(other):
-                return encoding
-    return None
 
 
 def _json(text: str, start: str, file: str) -> Snapshot | None:
