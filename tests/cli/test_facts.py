@@ -87,3 +87,8 @@ def test_the_list_has_every_fact(run: Callable[..., Result]) -> None:
 
 def test_the_list_reads_no_machine(run: Callable[..., Result]) -> None:
     assert "read no machine" in str(run("--list", "fixture:dgx-h100").exception)
+
+
+@pytest.mark.parametrize("words", ["", " "])
+def test_a_search_for_nothing_is_refused_instead_of_reading_the_machine(run: Callable[..., Result], words: str) -> None:
+    assert "--find got no word" in str(run("--find", words).exception)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
+from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.lint import files, fixes, run
 from topoadvisor.lint.codes import CODES
 from topoadvisor.lint.document import Report
@@ -88,3 +91,25 @@ def test_the_document_is_json_with_the_keys_that_programs_read() -> None:
     assert {"file", "line", "column", "code", "severity", "variable", "message", "becomes", "fix"} <= set(first)
     assert first["becomes"] == "8"
     assert first["fix"]["edits"][0]["text"] == "8388608"
+
+
+@pytest.mark.parametrize("name", ["/proc", "/sys", "/dev", "/proc/self/fd"])
+def test_what_the_kernel_shows_of_itself_is_no_folder_of_scripts(name: str) -> None:
+    with pytest.raises(TopoAdvisorError, match="is the kernel's own"):
+        list(files.sources([name], None, io.BytesIO()))
+
+
+def test_a_folder_of_too_many_files_is_refused_before_one_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_MOST_FILES", 2)
+    for name in "abc":
+        (tmp_path / f"{name}.sh").write_text("export NCCL_DEBUG=INFO\n", encoding="utf-8")
+    with pytest.raises(TopoAdvisorError, match="holds more than 2 files"):
+        next(files.sources([str(tmp_path)], None, io.BytesIO()))
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "job.sh").write_text("export NCCL_DEBUG=INFO\n", encoding="utf-8")
+    assert [Path(source.file).name for source in files.sources([str(tmp_path)], None, io.BytesIO())] == ["job.sh"]

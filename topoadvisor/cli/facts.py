@@ -28,14 +28,14 @@ def facts(
         bool, typer.Option("--list", help="Names, values and meanings of all facts instead; no machine is read.")
     ] = False,
     find: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--find",
             metavar="WORDS",
             help="The same for those that have one of the words in name, meaning or values.",
             show_default=False,
         ),
-    ] = "",
+    ] = None,
     format: FormatOption = "text",
 ) -> None:
     """Every fact that a rule can read, and where it is from.
@@ -47,13 +47,15 @@ def facts(
     from topoadvisor.rules.facts import gather
     from topoadvisor.topology import graph
 
+    if find is not None and not find.strip():
+        raise TopoAdvisorError("--find got no word", hint="Is a variable of the script empty? --list shows all facts.")
     if listed or find:
         if sources or assume or assume_file or prefix or format == "json":
             raise TopoAdvisorError(
                 "--list and --find read no machine",
                 hint="Leave out SOURCE and the other options, or --list and --find.",
             )
-        emit_text(fact_list.meanings(fact_list.names(find)))
+        emit_text(fact_list.meanings(fact_list.names(find or "")))
         return
     snapshot = load_snapshot(sources, assume, assume_file)
     rows = fact_list.select(gather(snapshot, graph.build(snapshot)), prefix)

@@ -69,28 +69,47 @@ def _source(name: str, data: bytes, kind: Kind | None, *, named: bool = True) ->
 
 
 def _of_folder(folder: Path, kind: Kind | None) -> Iterator[Source]:
-    seen = 0
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _PASSED_OVER)
-        for file in sorted(files):
-            path = Path(place, file)
-            seen += 1
-            if seen > _MOST_FILES:
-                raise TopoAdvisorError(
-                    f"{folder} holds more than {_MOST_FILES} files",
-                    hint="Give the folders with scripts and configurations.",
-                )
-            found = kind_of_name(file) or ("shell" if "." not in file and _is_script(path) else None)
-            if found is None or path.is_symlink() or not path.is_file():
+    for path in _listed(folder):
+        if path.is_symlink() or not path.is_file():
+            continue
+        found = kind_of_name(path.name) or ("shell" if "." not in path.name and _is_script(path) else None)
+        if found is None:
+            continue
+        try:
+            if path.stat().st_size > _LARGEST_IN_FOLDER:
                 continue
-            try:
-                if path.stat().st_size > _LARGEST_IN_FOLDER:
-                    continue
-                data = path.read_bytes()
-            except OSError:
-                continue
-            if b"\0" not in data and _OF_INTEREST.search(data):
-                yield _source(str(path), data, kind or found, named=False)
+            data = path.read_bytes()
+        except OSError:
+            continue
+        if b"\0" not in data and _OF_INTEREST.search(data):
+            yield _source(str(path), data, kind or found, named=False)
+
+
+def _listed(folder: Path) -> list[Path]:
+    """The files of a folder and those in it, in order, before any is opened: too many take minutes to read.
+
+    Raises TopoAdvisorError where they are too many, or no files at all but what the kernel shows of itself.
+    """
+    hint = "Give the folders with scripts and configurations."
+    if _is_kernels(folder):
+        raise TopoAdvisorError(f"{folder} is the kernel's own, where no scripts are", hint=hint)
+    listed: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            each
+            for each in folders
+            if not each.startswith(".") and each not in _PASSED_OVER and not _is_kernels(Path(place, each))
+        )
+        listed += (Path(place, name) for name in sorted(names))
+        if len(listed) > _MOST_FILES:
+            raise TopoAdvisorError(f"{folder} holds more than {_MOST_FILES} files", hint=hint)
+    return listed
+
+
+def _is_kernels(folder: Path) -> bool:
+    """Reading some of the files there waits for what may never come, or for what another program should have got."""
+    place = os.path.realpath(folder)
+    return place == "/dev" or f"{place}/".startswith(("/proc/", "/sys/"))
 
 
 def _is_script(path: Path) -> bool:
