@@ -107,6 +107,7 @@ _SUSPECTS: dict[str, dict[str, Any]] = {
     [
         ("", True),
         ("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eno1", True),
+        ("NET/IB : NCCL_IB_TIMEOUT set by environment to 22.", True),
         ("Watchdog caught collective operation timeout", True),
         ("NET/IB : Got completion from peer 10.0.0.2<4711> with status=12 opcode=0 len=0 vendor err 129 (Send)", False),
         ("Call to ibv_modify_qp failed with error Connection timed out", False),

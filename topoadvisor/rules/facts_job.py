@@ -12,7 +12,7 @@ _NOT_SAID: Final = "nobody said"
 _RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 _ALL_RANKS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _RDMA_FAILED: Final = re.compile(
-    r"ibv_|vendor err|NET/IB.{0,80}(?:fail|error|timed? ?out)|completion.{0,80}\b(?:status|error)[ =]*[1-9]", re.I
+    r"ibv_|vendor err|NET/IB.{0,80}(?:fail|error|(?<!_)timed? ?out)|completion.{0,80}\b(?:status|error)[ =]*[1-9]", re.I
 )
 _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSHMEM"), ("GGML_", "llama.cpp"))
 
