@@ -42,6 +42,12 @@ class InputError(TopoAdvisorError):
         self.column = column
 
 
+class Broken(TopoAdvisorError):
+    """What was to be measured does not work at all: an answer about the machine, and no good one."""
+
+    exit_code = 1
+
+
 class Unrecognised(InputError):
     """A file or text of no kind that can be read, or without anything in it; among others it may be passed over."""
 

@@ -130,14 +130,18 @@ def test_a_hang_or_a_crash_keeps_what_was_measured(before: str, words: str) -> N
     report = check(before=before, deadline=2)
     assert report.exit_code == 1
     assert len(report.run.results) == 2
+    failed = report.measurements[-1]
+    assert (failed.kind, failed.size_bytes, failed.gbps) == ("all_gather", 1 << 20, None)
+    assert failed.outcome == ("timeout" if "no answer" in words else "crashed")
     text = collectives_report.to_text(report)
-    assert "Broken off: " in text
+    assert "Broken off in all_gather of 1 MiB: " in text
     assert words in text
 
 
 def test_what_nccl_reckons_with_and_far_below_it_is_told() -> None:
     report = check(rates={"all_reduce": 2000.0, "alltoall": 100.0})
     assert report.verdict == "warn"
+    assert check(rates={"all_reduce": 3000.0}).verdict == "fail"
     text = collectives_report.to_text(report)
     assert "all_reduce reaches 272.7 GB/s at 1 GiB, where NCCL's own model reckons with 2000" in text
     assert "alltoall reaches" not in text
@@ -152,7 +156,7 @@ def test_another_number_of_channels_than_predicted_is_told() -> None:
 def test_without_a_log_nothing_is_called_as_predicted() -> None:
     report = check(log="nothing of NCCL\n")
     assert (report.verdict, report.exit_code) == ("unknown", 0)
-    assert "NCCL's log could not be read: transports, channels and rings are not known." in report.notes
+    assert "NCCL's log does not say all: transports and channels and rings are not known." in report.notes
 
 
 @pytest.mark.parametrize(
@@ -162,6 +166,7 @@ def test_without_a_log_nothing_is_called_as_predicted() -> None:
         "say(timed={'case': number, 'seconds': [0.0] * 5, 'wrong': 0}); continue",
         "say(timed={'case': number, 'seconds': [1.0], 'wrong': 0}); continue",
         "say(timed={'case': number, 'seconds': [1e300] * 5, 'wrong': 0}); continue",
+        "say(timed={'case': number, 'seconds': [1e-300] * 5, 'wrong': 0}); continue",
         "say(timed={'case': number, 'seconds': [1.0] * 5, 'wrong': 1 - 2 * job['rank']}); continue",
     ],
 )
@@ -200,7 +205,7 @@ def test_ctrl_c_before_the_first_result_is_an_interrupt() -> None:
 def test_ranks_that_die_before_the_first_result_are_a_failure(before: str) -> None:
     report = check(before=before)
     assert (report.run.results, report.exit_code) == ([], 1)
-    assert "Broken off: " in collectives_report.to_text(report)
+    assert "Broken off in all_reduce of 1 MiB: " in collectives_report.to_text(report)
 
 
 def test_the_bar_counts_cases() -> None:

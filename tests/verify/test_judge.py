@@ -162,7 +162,11 @@ def test_what_was_left_out_or_unsteady_is_no_pass() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("peer-copy", "ACS or the IOMMU"), ("kernel-copy", "ACS or the IOMMU"), ("staged-copy", "it takes no peer path")],
+    [
+        ("peer-copy", "look for Xid errors, NVLinks"),
+        ("kernel-copy", "NVLinks"),
+        ("staged-copy", "it takes no peer path"),
+    ],
 )
 def test_a_hang_is_put_down_to_the_path_that_hung(kind: str, words: str) -> None:
     pair = nvlink()
@@ -170,6 +174,8 @@ def test_a_hang_is_put_down_to_the_path_that_hung(kind: str, words: str) -> None
     found = judge([pair], [*measured(pair, 395.8, 395.9, 779.9)[1:], hung])[0]
     assert found.verdict == "fail"
     assert words in str(found.cause)
+    if kind != "staged-copy":
+        assert "ACS or the IOMMU" in str(judge([pcie()], [hung])[0].cause)
 
 
 def test_both_ways_to_the_host_are_judged() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import nccl_logs
 import pytest
 
-from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
+from topoadvisor.errors import Broken, InputError, TopoAdvisorError
 from topoadvisor.ingest import nccl_log
 from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.verify import asked, documents, group, prove_report
@@ -247,7 +247,7 @@ def test_unsetting_is_told_as_that() -> None:
 def test_a_machine_where_nccl_does_not_run_says_why() -> None:
     machine = Machine()
     machine.breaks = lambda settings, run: "ncclCommInitRank: unhandled cuda error"
-    with pytest.raises(NothingDetermined, match="as it is: ncclCommInitRank"):
+    with pytest.raises(Broken, match="as it is: ncclCommInitRank"):
         run(machine, "NCCL_ALGO=ring")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import detect
-from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, Trial, TrialSize, encode, save
+from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, Trial, TrialSize, decode, encode, save
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Pair, Topology
 from topoadvisor.verify import run
@@ -449,6 +449,7 @@ def test_answers_that_cannot_be_count_as_none() -> None:
         lambda m: msgspec.structs.replace(m, seconds=[]),
         lambda m: msgspec.structs.replace(m, flow_seconds=[1.0] * 7),
         lambda m: msgspec.structs.replace(m, size_bytes=0),
+        lambda m: msgspec.structs.replace(m, seconds=[1e-300] * 5),
     ]
     for lie in lies:
 
@@ -479,17 +480,41 @@ def test_saving_keeps_what_a_later_run_does_not_replace() -> None:
     assert with_trials(Snapshot(trials=[interrupted]), [won]).trials == [won]
 
 
-def size(verdict: Any) -> TrialSize:
+def size(verdict: Any, size_bytes: int = 1 << 20) -> TrialSize:
     difference = 0.05 if verdict == "faster" else None
-    return TrialSize(collective="all_reduce", size_bytes=1 << 20, verdict=verdict, difference=difference)
+    return TrialSize(collective="all_reduce", size_bytes=size_bytes, verdict=verdict, difference=difference)
 
 
 def test_a_snapshot_of_another_driver_is_told_about(tmp_path: Path) -> None:
     live, _ = machine()
     old = msgspec.structs.replace(live, driver=Driver(version="535.1.1"))
     path = tmp_path / "node.json"
-    assert run.save(path, live, live) == [f"Saved into {path}."]
-    assert "captured with driver 535.1.1, and this is 580.159.04" in run.save(path, old, live)[1]
+    assert run.save(path, live) == [f"Saved into {path}."]
+    save(old, path)
+    assert "captured with driver 535.1.1, and this is 580.159.04" in run.save(path, live)[1]
+
+
+def test_what_others_saved_meanwhile_stays(tmp_path: Path) -> None:
+    live, _ = machine()
+    path = tmp_path / "node.json"
+    one = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=396.0)
+    run.save(path, live, measurements=[one])
+    run.save(path, live, trials=[Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], rounds=8)])
+    saved = decode(path.read_bytes())
+    assert (saved.measurements, len(saved.trials)) == ([one], 1)
+
+
+def test_a_trial_at_other_sizes_adds_to_the_one_before() -> None:
+    wide = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("faster", 1 << 26)], rounds=8, keep=True)
+    narrow = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("no difference", 1 << 16)], rounds=4)
+    merged = with_trials(Snapshot(trials=[wide]), [narrow]).trials
+    assert [(each.size_bytes, each.verdict) for each in merged[0].sizes] == [
+        (1 << 16, "no difference"),
+        (1 << 26, "faster"),
+    ]
+    assert (merged[0].keep, merged[0].rounds) == (True, 4)
+    other = msgspec.structs.replace(narrow, driver="600.1")
+    assert with_trials(Snapshot(trials=[wide]), [other]).trials == [other]
 
 
 def test_a_place_where_nothing_can_be_written_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,8 @@ def prove(
     wanted = _asked(settings, advice, candidates)
     chosen, sizes = _what(like, collective, size)
     live = collect.capture_live()
-    base = run.base_for(save, live) if save else live
+    if save:
+        run.base_for(save, live)
     notes = asked.remarks(wanted, live)
     with progress.bar("prove") as tell, tempfile.TemporaryDirectory(prefix="topoadvisor-") as folder:
         here, group, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline)
@@ -121,13 +122,16 @@ def prove(
     if proof is None:
         _nothing(format, where, notes)
         return
-    if save:
-        # Before anything is printed: who reads that may leave.
-        say(run.save(save, base, live, trials=prove_report.trials(proof, where)))
-    if format == "json":
-        emit_json(prove_report.document(proof, where, notes))
-    else:
-        emit_text(wrapped(prove_report.to_text(proof, where, notes, saved=str(save) if save else None), page_width()))
+    try:
+        if save:
+            # Before anything is printed: who reads that may leave.
+            say(run.save(save, live, trials=prove_report.trials(proof, where)))
+    finally:
+        if format == "json":
+            emit_json(prove_report.document(proof, where, notes))
+        else:
+            saved = str(save) if save else None
+            emit_text(wrapped(prove_report.to_text(proof, where, notes, saved=saved), page_width()))
     # That a candidate hurts is an answer; nobody asked for it.
     if proof.exit_code and not (candidates and not proof.interrupted and proof.broken is None):
         raise typer.Exit(proof.exit_code)
@@ -188,14 +192,14 @@ def _cases(collectives: tuple[Collective, ...], sizes: tuple[int, ...], ranks: i
 def _candidates(live: Snapshot, here: Ready, group: Group, folder: Path) -> tuple[list[Arm], list[str]]:
     """A run as it is tells the channels and dumps NCCL's graph; rules then choose."""
     from topoadvisor import advise
-    from topoadvisor.errors import NothingDetermined
+    from topoadvisor.errors import Broken
     from topoadvisor.verify import candidates
     from topoadvisor.verify import prove as proving
 
     dump = folder / "dump.xml"
     scout = group(_cases(("all_reduce",), (1 << 20,), len(here.gpus)), {"NCCL_GRAPH_DUMP_FILE": str(dump)}, True)
     if scout.failure or scout.began is None:
-        raise NothingDetermined(f"NCCL does not run here as it is: {scout.failure}")
+        raise Broken(f"NCCL does not run here as it is: {scout.failure}")
     indexes = [gpu.index for gpu in here.gpus]
     return candidates.candidates(
         advise.analyse(live).facts,

@@ -86,10 +86,10 @@ def verify(
     options = selection.Options(
         size_bytes=size or 512 << 20, repeats=repeats or (11 if full else 5), deadline_s=deadline, full=full
     )
-    _links(live, base, save, options, format)
+    _links(live, save, options, format)
 
 
-def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, format: TextOrJson) -> None:
+def _links(live: Snapshot, save: Path | None, options: Options, format: TextOrJson) -> None:
     from topoadvisor.cli import progress
     from topoadvisor.topology import graph
     from topoadvisor.verify import child, report, run
@@ -104,11 +104,13 @@ def _links(live: Snapshot, base: Snapshot, save: Path | None, options: Options, 
             rings=_planned_rings(live),
             progress=tell,
         )
-    _save(live, base, found.measurements, save)
-    if format == "json":
-        emit_json(report.document(found))
-    else:
-        emit_text(wrapped(report.to_text(found), page_width()))
+    try:
+        _save(live, found.measurements, save)
+    finally:
+        if format == "json":
+            emit_json(report.document(found))
+        else:
+            emit_text(wrapped(report.to_text(found), page_width()))
     _end(found.exit_code)
 
 
@@ -141,20 +143,22 @@ def _collectives(
             notes=here.notes,
             date=now(),
         )
-    _save(live, base, found.measurements, save)
-    if format == "json":
-        emit_json(collectives_report.document(found))
-    else:
-        emit_text(wrapped(collectives_report.to_text(found), page_width()))
+    try:
+        _save(live, found.measurements, save)
+    finally:
+        if format == "json":
+            emit_json(collectives_report.document(found))
+        else:
+            emit_text(wrapped(collectives_report.to_text(found), page_width()))
     _end(found.exit_code)
 
 
-def _save(live: Snapshot, base: Snapshot, measurements: list[Measurement], save: Path | None) -> None:
+def _save(live: Snapshot, measurements: list[Measurement], save: Path | None) -> None:
     """Before anything is printed: who reads that may leave."""
     from topoadvisor.verify import run
 
     if save and measurements:
-        say(run.save(save, base, live, measurements=measurements))
+        say(run.save(save, live, measurements=measurements))
 
 
 def _end(exit_code: int) -> None:

@@ -23,6 +23,7 @@ from topoadvisor.verify.ready import Ready, ready
 DEFAULT_SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
 
 
+_BROKEN = 0.1
 _FAR = 0.3
 """Of what NCCL's model reckons with; the model is within a factor of two of what runs reach."""
 
@@ -84,6 +85,8 @@ class CollectiveReport:
         """Unknown: Ctrl-C came before the end, or NCCL's log could not be read."""
         if self.wrong or self.run.failure or any(finding.severity == "error" for finding in self.findings):
             return "fail"
+        if any(result.busbw < _BROKEN * rate for result, rate in self.slow):
+            return "fail"
         if self.run.interrupted:
             return "unknown"
         surprises = (
@@ -93,7 +96,7 @@ class CollectiveReport:
         )
         if any(surprises) or self.slow or any(each.severity == "warning" for each in self.findings):
             return "warn"
-        return "pass" if self.channels else "unknown"
+        return "pass" if self.channels and self.transports else "unknown"
 
     @property
     def slow(self) -> list[tuple[Result, float]]:
@@ -188,8 +191,14 @@ def check(
     }
     largest = max(case.size_bytes for case in cases)
     wanted = expect(run.began.nccl, largest) if run.began else Expected()
-    if run.results and communicator is None:
-        notes = [*notes, "NCCL's log could not be read: transports, channels and rings are not known."]
+    transports = _transports(communicator, gpu_of, wanted.transports)
+    unread = {"channels": communicator and communicator.channels, "rings": communicator and communicator.rings}
+    missing = [name for name, found in {"transports": transports, **unread}.items() if not found]
+    if run.results and missing:
+        notes = [*notes, f"NCCL's log does not say all: {' and '.join(missing)} are not known."]
+    measurements = [_measurement(result, run, indexes, snapshot.driver.version, date) for result in run.results]
+    if run.failure:
+        measurements.append(_failed(run, cases, indexes, snapshot.driver.version, date))
     return CollectiveReport(
         gpus=indexes,
         expected=wanted,
@@ -197,9 +206,9 @@ def check(
         nccl_library=library,
         channels=communicator.channels if communicator else None,
         rings=_rings(communicator, gpu_of),
-        transports=_transports(communicator, gpu_of, wanted.transports),
+        transports=transports,
         findings=[finding for finding in findings if finding.id not in _NOT_OURS],
-        measurements=[_measurement(result, run, indexes, snapshot.driver.version, date) for result in run.results],
+        measurements=measurements,
         notes=[*notes, *remarks(beliefs(snapshot, measured), lambda: logged(run.log.graphs) if run.log else None)],
         date=date,
     )
@@ -230,6 +239,24 @@ def _transports(
             a, b = gpu_of[each.a], gpu_of[each.b]
             found.append(Transport(a, b, each.via, predicted.get((min(a, b), max(a, b)))))
     return found
+
+
+def broken_case(run: Run, cases: Sequence[Case]) -> Case:
+    """The first case that brought nothing; all before it were complete."""
+    return cases[min(len(run.results), len(cases) - 1)]
+
+
+def _failed(run: Run, cases: Sequence[Case], gpus: Sequence[int], driver: str | None, date: str) -> Measurement:
+    case = broken_case(run, cases)
+    return Measurement(
+        kind=case.collective,
+        subject=",".join(f"gpu:{index}" for index in gpus),
+        size_bytes=case.size_bytes,
+        outcome="timeout" if run.hung else "crashed",
+        note=run.failure,
+        driver=driver,
+        date=date,
+    )
 
 
 def _measurement(result: Result, run: Run, gpus: Sequence[int], driver: str | None, date: str) -> Measurement:

@@ -24,7 +24,8 @@ def to_text(report: CollectiveReport) -> str:
     lines.append("")
     lines += _values(report)
     if run.failure:
-        lines.append(f"Broken off: {run.failure}")
+        failed = report.measurements[-1]
+        lines.append(f"Broken off in {failed.kind} of {size_text(failed.size_bytes or 0)}: {run.failure}")
     lines += [
         f"{result.case.collective} reaches {result.busbw:.1f} GB/s at {size_text(result.case.size_bytes)}, where "
         f"NCCL's own model reckons with {rate:.0f}: measure the links with `topoadvisor verify`."

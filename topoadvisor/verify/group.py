@@ -18,6 +18,7 @@ from topoadvisor.ingest import nccl_log
 from topoadvisor.ingest.nccl_log_summary import Summary
 from topoadvisor.verify import child
 from topoadvisor.verify.child import End, Start
+from topoadvisor.verify.messages import FASTEST
 from topoadvisor.verify.rank_messages import Began, Case, Collective, RankJob, RankLine, Timed
 
 Progress = Callable[[int, int, str], None]
@@ -60,6 +61,7 @@ class Run:
     """GPU memory that NCCL took, the most of any rank."""
     failure: str | None
     """Why it broke off; None when all ended well."""
+    hung: bool = False
     log: Summary | None = None
     interrupted: bool = False
 
@@ -153,7 +155,10 @@ def group_of(
 
 
 def _can_be(timed: Timed, cases: Sequence[Case]) -> bool:
-    return 0 <= timed.case < len(cases) and len(timed.seconds) == cases[timed.case].batches
+    if not 0 <= timed.case < len(cases):
+        return False
+    case = cases[timed.case]
+    return len(timed.seconds) == case.batches and case.size_bytes < FASTEST * min(timed.seconds)
 
 
 def _environment(environ: Mapping[str, str], settings: Settings, logs: Path | None) -> dict[str, str]:
@@ -208,5 +213,6 @@ def _gathered(
         began=next((line.began for line in lines if line.began), None),
         used_bytes=max(used, default=None),
         failure=failure,
+        hung=any(end.how == "timeout" for _, end in bad),
         log=log,
     )

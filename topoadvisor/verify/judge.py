@@ -165,7 +165,7 @@ def _judge(
 ) -> tuple[Verdict, str | None]:
     pair, both = judgement.pair, judgement.both
     measured = [each for each in (judgement.forward, judgement.backward, both) if each]
-    broken = broken_by([*measured, *judgement.others])
+    broken = broken_by([*measured, *judgement.others], pair.link_class)
     if broken:
         return "fail", broken
     one_way = [m.gbps for m in (judgement.forward, judgement.backward) if m and m.outcome == "ok" and m.gbps]
@@ -217,7 +217,8 @@ def unsteady(measured: Sequence[Measurement]) -> tuple[Verdict, str | None]:
     return "warn", f"its batches lie {widest:.0%} apart: something else uses the link, or clocks change"
 
 
-def broken_by(measured: Sequence[Measurement]) -> str | None:
+def broken_by(measured: Sequence[Measurement], link_class: str | None = None) -> str | None:
+    """What went wrong with the first copy that did; `link_class` joins its ends, None = not known."""
     wrong = [m for m in measured if m.outcome == "wrong-data"]
     if wrong:
         return f"the data that arrived is wrong ({wrong[0].note}): never trust this path, whatever its speed"
@@ -228,7 +229,9 @@ def broken_by(measured: Sequence[Measurement]) -> str | None:
             return (
                 f"{told}: it takes no peer path, so look for Xid errors in the kernel log, and at the GPU's PCIe link"
             )
-        return f"{told}: ACS or the IOMMU may send peer traffic astray, or the fabric manager is not ready"
+        if link_class is not None and nvlink_count(link_class):
+            return f"{told}: look for Xid errors, NVLinks that are down, and, with NVSwitches, at the fabric manager"
+        return f"{told}: ACS or the IOMMU may send peer traffic astray"
     dead = [m for m in measured if m.outcome in ("crashed", "error")]
     if dead:
         return f"the copy {arrow(dead[0].subject)} failed ({dead[0].note})"

@@ -11,6 +11,8 @@ HOST: Final = "host"
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e5)]
 """Of a copy or an operation."""
+FASTEST: Final = 1e15
+"""Bytes per second that no machine reaches: an answer beyond is none."""
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 
 Outcome = Literal["ok", "wrong-data", "error", "skipped"]

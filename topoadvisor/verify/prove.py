@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topoadvisor import measured
-from topoadvisor.errors import NothingDetermined
+from topoadvisor.errors import Broken
 from topoadvisor.snapshot import worth_keeping
 from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
@@ -172,7 +172,7 @@ def prove(
 ) -> Proof:
     """Run the rounds, and as many again for what looks faster or slower, at the sizes where it does.
 
-    A variant that breaks is dropped, Ctrl-C keeps the complete rounds. Raises NothingDetermined when NCCL does not run
+    A variant that breaks is dropped, Ctrl-C keeps the complete rounds. Raises Broken when NCCL does not run
     here even as it is.
     """
     first = _batch(group, arms, cases, rounds, progress, read_log=True)
@@ -180,7 +180,7 @@ def prove(
     if base is None:
         raise KeyboardInterrupt
     if first.broken and not first.seen[0].rates:
-        raise NothingDetermined(f"NCCL does not run here as it is: {first.broken}")
+        raise Broken(f"NCCL does not run here as it is: {first.broken}")
     outcomes = [_outcome(arm, place, first, cases, len(cases) * len(arms)) for place, arm in enumerate(arms)]
     batches = [first]
     claimants = [outcome for outcome in outcomes if outcome.claims]

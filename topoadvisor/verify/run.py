@@ -23,7 +23,7 @@ from topoadvisor.verify.child import Converse, End
 from topoadvisor.verify.judge import Judgement, arrow, judge, subjects
 from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
-from topoadvisor.verify.messages import Job, Line, Measured
+from topoadvisor.verify.messages import FASTEST, Job, Line, Measured
 from topoadvisor.verify.rank_messages import COLLECTIVES
 from topoadvisor.verify.ready import ready
 from topoadvisor.verify.selection import Options, Planned
@@ -199,7 +199,11 @@ def _can_be(measured: Measured, steps: Mapping[str, Planned]) -> bool:
     flows = len(steps[measured.name].step.flows)
     if measured.flow_seconds and len(measured.flow_seconds) != flows:
         return False
-    return measured.outcome != "ok" or bool(measured.seconds and measured.size_bytes)
+    if measured.outcome != "ok":
+        return True
+    return bool(measured.seconds and measured.size_bytes) and all(
+        flows * measured.size_bytes < FASTEST * seconds for seconds in (*measured.seconds, *measured.flow_seconds)
+    )
 
 
 def _ends(planned: Planned) -> frozenset[str]:
@@ -283,13 +287,16 @@ def base_for(path: Path, live: Snapshot) -> Snapshot:
 
 def save(
     path: Path,
-    base: Snapshot,
     live: Snapshot,
     *,
     measurements: Sequence[Measurement] = (),
     trials: Sequence[Trial] = (),
 ) -> list[str]:
-    """Write the base with what was measured; what is worth saying about it, in sentences."""
+    """Add what was measured to the file as it is now: others may have saved into it meanwhile.
+
+    Gives what is worth saying about it, in sentences. Raises InputError as `base_for` does.
+    """
+    base = base_for(path, live)
     snapshots.save(with_trials(with_measurements(base, measurements), trials), path)
     before, now = base.driver.version, live.driver.version
     told = [f"Saved into {path}."]
@@ -327,7 +334,22 @@ def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:
     new = [trial for trial in trials if _decided(trial) or (trial.settings, trial.gpus) not in known]
     replaced = [(trial.settings, trial.gpus) for trial in new]
     kept = [trial for trial in snapshot.trials if (trial.settings, trial.gpus) not in replaced]
-    return msgspec.structs.replace(snapshot, trials=[*kept, *new])
+    return msgspec.structs.replace(snapshot, trials=[*kept, *(_with_sizes(each, snapshot.trials) for each in new)])
+
+
+def _with_sizes(trial: Trial, before: Sequence[Trial]) -> Trial:
+    """The trial with the sizes that an earlier one of the same settings, NCCL and driver had and it has not."""
+    same = ("settings", "gpus", "nccl", "driver", "failure")
+    old = next((each for each in before if all(getattr(each, name) == getattr(trial, name) for name in same)), None)
+    if old is None or trial.failure:
+        return trial
+    mine = {(size.collective, size.size_bytes) for size in trial.sizes}
+    more = [size for size in old.sizes if (size.collective, size.size_bytes) not in mine]
+    if not more:
+        return trial
+    sizes = sorted([*trial.sizes, *more], key=lambda size: (size.collective, size.size_bytes))
+    rounds = min(trial.rounds, old.rounds)
+    return msgspec.structs.replace(trial, sizes=sizes, rounds=rounds, keep=trial.keep or old.keep)
 
 
 def _decided(trial: Trial) -> bool:
