@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ from topoadvisor.cli.common import (
 from topoadvisor.cli.quantities import now, size_bytes
 
 if TYPE_CHECKING:
-    from topoadvisor.snapshot import Measurement, Snapshot
+    from topoadvisor.snapshot import Snapshot
     from topoadvisor.verify.selection import Options
 
 
@@ -104,14 +104,7 @@ def _links(live: Snapshot, save: Path | None, options: Options, format: TextOrJs
             rings=_planned_rings(live),
             progress=tell,
         )
-    try:
-        _save(live, found.measurements, save)
-    finally:
-        if format == "json":
-            emit_json(report.document(found))
-        else:
-            emit_text(wrapped(report.to_text(found), page_width()))
-    _end(found.exit_code)
+    _deliver(found, report, live, save, format)
 
 
 def _collectives(
@@ -143,27 +136,23 @@ def _collectives(
             notes=here.notes,
             date=now(),
         )
-    try:
-        _save(live, found.measurements, save)
-    finally:
-        if format == "json":
-            emit_json(collectives_report.document(found))
-        else:
-            emit_text(wrapped(collectives_report.to_text(found), page_width()))
-    _end(found.exit_code)
+    _deliver(found, collectives_report, live, save, format)
 
 
-def _save(live: Snapshot, measurements: list[Measurement], save: Path | None) -> None:
-    """Before anything is printed: who reads that may leave."""
+def _deliver(found: Any, texts: Any, live: Snapshot, save: Path | None, format: TextOrJson) -> None:
+    """Save, before anything is printed, as who reads that may leave; then print, also what could not be saved."""
     from topoadvisor.verify import run
 
-    if save and measurements:
-        say(run.save(save, live, measurements=measurements))
-
-
-def _end(exit_code: int) -> None:
-    if exit_code:
-        raise typer.Exit(exit_code)
+    try:
+        if save and found.measurements:
+            say(run.save(save, live, measurements=found.measurements))
+    finally:
+        if format == "json":
+            emit_json(texts.document(found))
+        else:
+            emit_text(wrapped(texts.to_text(found), page_width()))
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
 
 def _planned_rings(live: Snapshot) -> list[list[int]]:
