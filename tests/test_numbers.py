@@ -1,6 +1,6 @@
 import pytest
 
-from topoadvisor.numbers import natural, whole
+from topoadvisor.numbers import natural, size_text, whole
 
 
 def test_numbers_in_names_count_as_numbers_and_no_foreign_digit_is_an_error() -> None:
@@ -16,3 +16,21 @@ def test_what_is_no_number(text: str | None) -> None:
 
 def test_a_number() -> None:
     assert whole("0042") == 42
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1 << 10, "1 KiB"),
+        (25 << 20, "25 MiB"),
+        (3 << 29, "1.5 GiB"),
+        (1 << 44, "16 TiB"),
+        (2**63 - 1, "8 EiB"),
+        (-1, "unlimited"),
+    ],
+)
+def test_sizes_in_words(size: int, told: str) -> None:
+    assert size_text(size) == told

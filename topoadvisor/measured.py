@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from topoadvisor import runs
 from topoadvisor.advice import AdvisedSetting, AlreadyRight
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Measurement, Snapshot, Trial, TrialSize
 from topoadvisor.topology.model import Topology
-
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 _MOST_FAILED = 3
 """Failures that a line names."""
@@ -95,21 +94,16 @@ def _collectives(measurements: Sequence[Measurement]) -> Iterator[str]:
             groups.setdefault((each.kind, each.subject), []).append(each)
     for (kind, subject), found in sorted(groups.items()):
         broken = [each for each in found if runs.failed(each)]
-        at = [_size(each.size_bytes) for each in broken if each.size_bytes]
+        at = [size_text(each.size_bytes) for each in broken if each.size_bytes]
         where = f" at {', '.join(at)}" if at else ""
         told = [f"FAILED{where} ({runs.worst(broken)})"] if broken else []
         good = [each for each in found if not runs.failed(each) and each.gbps]
         best = max(good, key=lambda each: each.gbps or 0.0, default=None)
         if best is not None:
-            size = f" at {_size(best.size_bytes)}" if best.size_bytes else ""
+            size = f" at {size_text(best.size_bytes)}" if best.size_bytes else ""
             told.append(f"{best.gbps:.1f} GB/s bus bandwidth{size}")
         if told:
             yield f"{kind} over {subject.count(',') + 1} GPUs: {', '.join(told)}{_when([best or broken[0]])}"
-
-
-def _size(size_bytes: int) -> str:
-    unit, factor = next((each for each in _UNITS if size_bytes >= each[1]), _UNITS[-1])
-    return f"{size_bytes / factor:g} {unit}"
 
 
 def _range(found: Sequence[Measurement], kind: str, words: str) -> str:

@@ -1,4 +1,4 @@
-"""Numbers inside texts that strangers wrote: ASCII digits only, and never more of them than a number can have."""
+"""Numbers: read from texts that strangers wrote, never more digits than a number can have; sizes in words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _LONGEST: Final = 70
 """Letters of 64 bits in binary, and a few more, so that a longer text is no number."""
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _RUNS: Final = re.compile(r"([0-9]{1,18})|([^0-9]+)")
 
 
@@ -23,6 +24,15 @@ def spelled(text: str | None) -> int | None:
     except ValueError:
         return None
     return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def size_text(size_bytes: int) -> str:
+    """`1 GiB`, `1.5 KiB`, `8 bytes`: binary units, four significant digits; what is negative is `unlimited`."""
+    if size_bytes < 0:
+        return "unlimited"
+    power = min((max(size_bytes, 1).bit_length() - 1) // 10, len(_UNITS) - 1)
+    unit = "byte" if size_bytes == 1 else _UNITS[power]
+    return f"{size_bytes / 1024**power:.4g} {unit}"
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -9,6 +9,7 @@ from topoadvisor.advice import Severity
 from topoadvisor.diff import reach
 from topoadvisor.diff.ledger import Field, Ledger, Who, always, leaves, lower_is
 from topoadvisor.diff.match import Matched
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Gpu, NvLink, P2p, Snapshot
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass, nvlink_count
 from topoadvisor.topology.model import Topology
@@ -19,13 +20,6 @@ _MEMORY_TOLERANCE: Final = 0.02
 """Drivers reserve different amounts, and some texts round to MiB."""
 
 
-def write_size(count: int) -> str:
-    """Bytes in binary units."""
-    from topoadvisor.rules.scope import spell
-
-    return spell(count, "_bytes")
-
-
 def _lanes(width: int) -> str:
     return f"x{width}"
 
@@ -34,8 +28,8 @@ _FIELDS: Final = (
     Field("name", "model", always("warning"), "gpu"),
     Field("pci_device", "PCI device id", always("warning"), "gpu"),
     Field("compute_capability", "compute capability", always("warning"), "gpu"),
-    Field("memory_bytes", "memory", lower_is("warning"), "gpu", write_size, _MEMORY_TOLERANCE),
-    Field("bar1_bytes", "BAR1 aperture", lower_is("warning"), "gpu", write_size),
+    Field("memory_bytes", "memory", lower_is("warning"), "gpu", size_text, _MEMORY_TOLERANCE),
+    Field("bar1_bytes", "BAR1 aperture", lower_is("warning"), "gpu", size_text),
     Field("mig", "MIG mode", always("warning"), "gpu"),
     Field("virtualization", "virtualization", always("warning"), "gpu"),
     Field("c2c_gbps", "chip-to-chip link, GB/s", lower_is("error"), "gpu"),

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from topoadvisor.advice import Severity
 from topoadvisor.diff import match, reach
-from topoadvisor.diff.devices import write_size
 from topoadvisor.diff.ledger import NODE, Field, Ledger, Who, always, leaves, lower_is
 from topoadvisor.diff.match import Matched
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import IbPort, PciDevice, Snapshot
 
 _NUMA_MEMORY_TOLERANCE: Final = 0.02
@@ -55,7 +55,7 @@ _WIDTH: Final = Field("link_width", "PCIe width", lower_is("error"), "pcie", lam
 _SPEED: Final = Field("link_speed_gts", "PCIe rate in GT/s", lower_is("warning"), "pcie")
 _NUMA: Final = (
     Field("cpus", "CPUs", always("warning"), "numa"),
-    Field("memory_bytes", "memory", lower_is("warning"), "numa", write_size, _NUMA_MEMORY_TOLERANCE),
+    Field("memory_bytes", "memory", lower_is("warning"), "numa", size_text, _NUMA_MEMORY_TOLERANCE),
     Field("distances", "distances", always("warning"), "numa"),
 )
 _CPU: Final = (
@@ -70,10 +70,10 @@ _HOST: Final = (
     Field("distribution", "distribution", always("info"), "host"),
     Field("hypervisor", "hypervisor", always("warning"), "host"),
     Field("container", "container", always("info"), "host"),
-    Field("memlock_bytes", "locked memory limit", always("warning"), "host", write_size),
+    Field("memlock_bytes", "locked memory limit", always("warning"), "host", size_text),
     Field("open_files", "open files limit", always("info"), "host"),
-    Field("stack_bytes", "stack limit", always("info"), "host", write_size),
-    Field("shm_total_bytes", "/dev/shm", lower_is("warning"), "host", write_size),
+    Field("stack_bytes", "stack limit", always("info"), "host", size_text),
+    Field("shm_total_bytes", "/dev/shm", lower_is("warning"), "host", size_text),
     Field("allowed_cpus", "allowed CPUs", always("info"), "host"),
     Field("default_interface", "interface of the default route", always("warning"), "host"),
     Field("topology_file", "virtual topology file", always("warning"), "host"),

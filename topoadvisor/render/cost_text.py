@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from topoadvisor.estimates import Document, Graph
+from topoadvisor.numbers import size_text
 from topoadvisor.render.page import Page
 
 _HEAD = ("size", "time", "algbw", "busbw", "how", "next best")
@@ -56,14 +57,6 @@ def _graphs(document: Document) -> list[str]:
 
 def _channels(graph: Graph) -> str:
     return f"{graph.channels} × {graph.gbps_each:.4g} GB/s"
-
-
-def size_text(size: int) -> str:
-    """`1 GiB`, `64 KiB`."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.4g} {name}"
-    return f"{size} B"
 
 
 def time_text(time_us: float) -> str:

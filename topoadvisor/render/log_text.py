@@ -9,6 +9,7 @@ from topoadvisor import cpu_lists
 from topoadvisor.ingest.nccl_log_summary import Communicator, HostTopology, Interface, Plugin, Ring
 from topoadvisor.joblog.document import Log
 from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.numbers import size_text
 from topoadvisor.render.page import COLORS, MARKS, Page
 
 _MOST_COMMUNICATORS = 4
@@ -245,9 +246,9 @@ def _choices(log: Log, page: Page) -> None:
     if log.choices:
         page.heading("Algorithm and protocol by size")
         for choice in log.choices[:_MOST_CHOICES]:
-            size = _size(choice.min_bytes)
+            size = size_text(choice.min_bytes)
             if choice.max_bytes != choice.min_bytes:
-                size += f" to {_size(choice.max_bytes)}"
+                size += f" to {size_text(choice.max_bytes)}"
             channels = f", {_count(choice.channels, 'channel')}" if choice.channels is not None else ""
             text = f"{choice.collective} {size}: {choice.algorithm} {choice.protocol}{channels}"
             page.paragraph(f"{text}   ({_count(choice.count, 'time')})", first="  ", rest="      ")
@@ -256,11 +257,3 @@ def _choices(log: Log, page: Page) -> None:
     if log.operations:
         text = ", ".join(f"{name} {count}" for name, count in log.operations.items())
         page.paragraph(f"Calls: {text}", rest="  ", code="2")
-
-
-def _size(size: int) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024 or size % 1024 or unit == "GiB":
-            return f"{size} {unit}"
-        size //= 1024
-    raise AssertionError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topoadvisor.numbers import size_text
 from topoadvisor.placing import Document, Group, Rank
-from topoadvisor.render.cost_text import size_text, time_text
+from topoadvisor.render.cost_text import time_text
 from topoadvisor.render.page import Page
 
 _SHOWN_NODES = 2

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot, Source
 
 
@@ -96,7 +97,7 @@ def spell(value: Any, name: str = "") -> str:
     Whole numbers of a fact whose name ends in `_bytes` become binary units; negative ones mean unlimited.
     """
     if name.endswith("_bytes") and isinstance(value, int):
-        return _size(value)
+        return size_text(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -106,13 +107,6 @@ def spell(value: Any, name: str = "") -> str:
     text = str(value)
     # A carriage return at the end of a value is what somebody looks for, and would not show.
     return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-
-
-def _size(count: int) -> str:
-    if count < 0:
-        return "unlimited"
-    power = min((max(count, 1).bit_length() - 1) // 10, 4)
-    return f"{count / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def blend(facts: Sequence[Fact]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from topoadvisor.numbers import size_text
 from topoadvisor.verify.collectives import CollectiveReport, same_rings, ways_used
 from topoadvisor.verify.documents import Collectives, Connection, RingOrder
-from topoadvisor.verify.tables import size_text, table
+from topoadvisor.verify.tables import table
 
 
 def to_text(report: CollectiveReport) -> str:

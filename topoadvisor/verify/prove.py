@@ -8,11 +8,11 @@ from typing import Final
 
 from topoadvisor import measured
 from topoadvisor.errors import Broken
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import worth_keeping
 from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
 from topoadvisor.verify.rank_messages import Case, Collective
-from topoadvisor.verify.tables import size_text
 
 DEFAULT_ROUNDS: Final = 8
 DEFAULT_SIZES: Final = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)

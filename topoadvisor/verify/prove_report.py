@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Trial, TrialSize
 from topoadvisor.verify.difference import SHARP, Difference
 from topoadvisor.verify.documents import Baseline, Proved, Variant
 from topoadvisor.verify.prove import Outcome, Proof
 from topoadvisor.verify.rank_messages import Case
-from topoadvisor.verify.tables import size_text, table
+from topoadvisor.verify.tables import table
 
 _HEAD = ("collective", "size", "as it is", "with it", "difference", "interval", "result")
 

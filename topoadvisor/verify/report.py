@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 from topoadvisor.hardware.catalogue import Band
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief
@@ -13,7 +14,7 @@ from topoadvisor.verify.judge import Judgement, arrow
 from topoadvisor.verify.judge_hosts import HostJudgement
 from topoadvisor.verify.judge_patterns import PatternJudgement
 from topoadvisor.verify.run import Report
-from topoadvisor.verify.tables import size_text, table
+from topoadvisor.verify.tables import table
 
 _PAIRS: tuple[str, ...] = ("pair", "class", "→", "←", "both", "µs", "P2P off", "NCCL", "expected", "verdict")
 _HOSTS: tuple[str, ...] = ("host", "link", "to GPU", "from GPU", "both", "expected", "verdict")

@@ -1,4 +1,4 @@
-"""Plain tables and sizes for the reports of measurements."""
+"""Plain tables for the reports of measurements."""
 
 from __future__ import annotations
 
@@ -31,11 +31,3 @@ def table(
         if cause:
             lines.append(f"    {cause}")
     return lines
-
-
-def size_text(size_bytes: int) -> str:
-    """`512 MiB`."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= factor and size_bytes % factor == 0:
-            return f"{size_bytes // factor} {unit}"
-    return f"{size_bytes} bytes"
