@@ -5,7 +5,7 @@ import msgspec
 from topoadvisor.snapshot import Gpu, Host, PciDevice, Snapshot
 from topoadvisor.topology import reconcile
 from topoadvisor.topology.graph import build
-from topoadvisor.topology.model import Disagreement
+from topoadvisor.topology.model import Disagreement, in_words
 
 
 def test_the_first_known_value_counts() -> None:
@@ -50,3 +50,11 @@ def test_numa_nodes_that_differ(server: Snapshot) -> None:
     (found,) = topology.disagreements
     assert (found.subject, found.quantity, found.believed) == ("gpu:0", "NUMA node", "0")
     assert found.values == (("sysfs", "0"), ("nvml", "1"))
+
+
+def test_sentences_name_devices_as_people_write_them() -> None:
+    disagreement = Disagreement(
+        "gpu:0-nic:mlx5_bond.0", "PCIe class", (("sysfs", "PIX"), ("nvml", "SYS")), "PIX", "Why."
+    )
+    assert str(disagreement) == "Sources disagree on GPU0-mlx5_bond.0 PCIe class: sysfs says PIX, nvml says SYS. Why."
+    assert in_words("gpu:3: printed with NUMA node 0, but numa:1") == "GPU3: printed with NUMA node 0, but NUMA node 1"

@@ -13,7 +13,7 @@ import networkx as nx
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import bandwidth, host, inferred, inputs, matrix, nvlink, pairs, pcie_tree, reconcile
 from topoadvisor.topology.inputs import Inputs
-from topoadvisor.topology.model import Disagreement, Topology
+from topoadvisor.topology.model import Disagreement, Topology, in_words
 from topoadvisor.topology.pcie_tree import Hierarchy, Relation, add_node
 
 
@@ -48,7 +48,7 @@ def build(snapshot: Snapshot) -> Topology:
         nics=tuple(given.nics),
         pairs=joined,
         disagreements=(*disagreements, hidden) if hidden is not None else tuple(disagreements),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(map(in_words, notes))),
         hidden_switches=len(wiring.hidden),
         attributes={"hierarchy": hierarchy, "hidden_pcie_switches": hidden is not None},
     )

@@ -65,7 +65,7 @@ def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
                 _disagree(printed, pair, seen)
                 continue
             for text in seen:
-                texts.setdefault(pair, {}).setdefault(text, f"the table in line {matrix.first_line}")
+                texts.setdefault(pair, {}).setdefault(text, f"table {len(used)}, line {matrix.first_line}")
         _read_homes(matrix, nodes, printed)
     if any(text == "SOC" for seen in texts.values() for text in seen):
         printed.notes.append("SOC, as old drivers print it, is NODE or SYS; it is read as SYS.")

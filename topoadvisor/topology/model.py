@@ -14,10 +14,19 @@ A `pcie` edge from a device straight to a NUMA node says that the way between is
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import networkx as nx
+
+_NODE_ID = re.compile(r"\b(gpu|nic|numa|nvswitch):([\w.]+)")
+_WORDS = {"gpu": "GPU", "nic": "", "numa": "NUMA node ", "nvswitch": "NVSwitch "}
+
+
+def in_words(text: str) -> str:
+    """A sentence with its node ids as people write them: `gpu:0` is GPU0, `nic:mlx5_0` is mlx5_0."""
+    return _NODE_ID.sub(lambda node: _WORDS[node[1]] + node[2], text)
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class Disagreement:
 
     def __str__(self) -> str:
         sides = ", ".join(f"{source} says {value}" for source, value in self.values)
-        return f"Sources disagree on {self.subject} {self.quantity}: {sides}. {self.why}"
+        return in_words(f"Sources disagree on {self.subject} {self.quantity}: {sides}. {self.why}")
 
 
 @dataclass(frozen=True)
