@@ -229,8 +229,8 @@ def test_lines_for_the_screen() -> None:
         "NV18 between GPUs: 395.8 to 396.4 GB/s one way, 783.0 GB/s both ways at once, 390.0 GB/s read by the target, "
         "370.0 GB/s by a kernel, 39.0 GB/s with P2P off, 2.3 µs for a small copy (2026-11-30)",
         "GPU to host memory: 55.2 GB/s one way",
-        "At once all hops of the ring GPU0→GPU1→GPU2→GPU0: 900.0 GB/s together, 300.0 GB/s the slowest",
-        "At once all pairs of GPU0 GPU1 GPU2: 600.0 GB/s together, 90.0 GB/s the slowest",
+        "At once all hops of the ring GPU0 → GPU1 → GPU2 → GPU0: 900.0 GB/s together, 300.0 GB/s the slowest",
+        "At once all pairs of GPU0, GPU1, GPU2: 600.0 GB/s together, 90.0 GB/s the slowest",
         "all_reduce over 2 GPUs: 326.1 GB/s bus bandwidth at 1 GiB",
         "alltoall over 2 GPUs: 1.5 GB/s bus bandwidth at 64 KiB",
         "NCCL_MIN_CTAS=32: faster at 2 sizes (+4.5 to +5.0 %) in a trial of 8 rounds (2026-11-30)",
@@ -244,19 +244,19 @@ def test_lines_for_the_screen() -> None:
     [
         (
             Measurement(kind="peer-copy", subject="gpu:0>gpu:1", outcome="timeout"),
-            "NV18 between GPUs: 1 FAILED (peer-copy GPU0→GPU1 timeout), 396.0 GB/s one way",
+            "NV18 between GPUs: 1 FAILED (peer-copy GPU0 → GPU1 timeout), 396.0 GB/s one way",
         ),
         (
             Measurement(kind="peer-read", subject="gpu:0>gpu:1", outcome="wrong-data", gbps=300.0),
-            "NV18 between GPUs: 1 FAILED (peer-read GPU0→GPU1 wrong-data), 396.0 GB/s one way",
+            "NV18 between GPUs: 1 FAILED (peer-read GPU0 → GPU1 wrong-data), 396.0 GB/s one way",
         ),
         (
             Measurement(kind="host-copy-both", subject="host<>gpu:1", outcome="wrong-data", gbps=90.0),
-            "GPU to host memory: 1 FAILED (host-copy-both host↔GPU1 wrong-data)",
+            "GPU to host memory: 1 FAILED (host-copy-both the host ↔ GPU1 wrong-data)",
         ),
         (
             Measurement(kind="switch-copy", subject="gpu:0,gpu:1,gpu:2", outcome="crashed"),
-            "At once all pairs of GPU0 GPU1 GPU2: 1 FAILED (switch-copy GPU0 GPU1 GPU2 crashed)",
+            "At once all pairs of GPU0, GPU1, GPU2: 1 FAILED (switch-copy GPU0, GPU1, GPU2 crashed)",
         ),
         (
             Measurement(kind="all_reduce", subject="gpu:0,gpu:1", size_bytes=1 << 30, gbps=329.5, data_ok=False),

@@ -33,11 +33,11 @@ def _pairs(measurements: Sequence[Measurement], topology: Topology) -> Iterator[
     for link_class, found in sorted(by_class.items()):
         told = [
             _failures(found),
-            _range(found, "peer-copy", "one way"),
-            _range(found, "peer-copy-both", "both ways at once"),
-            _range(found, "peer-read", "read by the target"),
-            _range(found, "kernel-copy", "by a kernel"),
-            _range(found, "staged-copy", "with P2P off"),
+            _range(found, runs.PEER, "one way"),
+            _range(found, runs.PEER_BOTH, "both ways at once"),
+            _range(found, runs.READ, "read by the target"),
+            _range(found, runs.KERNEL, "by a kernel"),
+            _range(found, runs.STAGED, "with P2P off"),
             _latency(found),
         ]
         if any(told):
@@ -48,8 +48,8 @@ def _hosts(measurements: Sequence[Measurement]) -> Iterator[str]:
     found = [each for each in measurements if runs.host_gpu(each) is not None]
     told = [
         _failures(found),
-        _range(found, "host-copy", "one way"),
-        _range(found, "host-copy-both", "both ways at once"),
+        _range(found, runs.TO_HOST, "one way"),
+        _range(found, runs.HOST_BOTH, "both ways at once"),
     ]
     if any(told):
         yield f"GPU to host memory: {', '.join(filter(None, told))}{_when(found)}"
@@ -61,7 +61,7 @@ def _patterns(measurements: Sequence[Measurement]) -> Iterator[str]:
             continue
         told = [_failures([each]), _rate(each)]
         what = "all hops of the ring" if ">" in each.subject else "all pairs of"
-        yield f"At once {what} {_named(each)}: {', '.join(filter(None, told))}{_when([each])}"
+        yield f"At once {what} {runs.arrow(each.subject)}: {', '.join(filter(None, told))}{_when([each])}"
 
 
 def _rate(run: Measurement) -> str:
@@ -76,15 +76,9 @@ def _failures(found: Sequence[Measurement]) -> str:
     broken = [each for each in found if runs.failed(each)]
     if not broken:
         return ""
-    named = [f"{each.kind} {_named(each)} {runs.ended(each)}" for each in broken[:_MOST_FAILED]]
+    named = [f"{each.kind} {runs.arrow(each.subject)} {runs.ended(each)}" for each in broken[:_MOST_FAILED]]
     more = f", and {len(broken) - _MOST_FAILED} more" if len(broken) > _MOST_FAILED else ""
     return f"{len(broken)} FAILED ({', '.join(named)}{more})"
-
-
-def _named(run: Measurement) -> str:
-    """`GPU0→GPU1`, `GPU0↔host`, `GPU0 GPU1 GPU2`."""
-    spelled = run.subject.replace("gpu:", "GPU").replace(",", " ")
-    return spelled.replace("<>", "↔").replace(">", "→")
 
 
 def _collectives(measurements: Sequence[Measurement]) -> Iterator[str]:

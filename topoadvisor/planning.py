@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from topoadvisor import ways
+from topoadvisor import runs, ways
 from topoadvisor.advise import analyse
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import assume
@@ -28,7 +28,7 @@ class Machine:
                 "no GPU was found, so there is nothing to plan for",
                 hint="`topoadvisor scan` says what was asked and why it did not answer.",
             )
-        if model == "measured" and not any(run.kind == "peer-copy" for run in snapshot.measurements):
+        if model == "measured" and not any(run.kind == runs.PEER for run in snapshot.measurements):
             raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
         self._snapshot, self._model = snapshot, model
         self.gpus = [gpu.index for gpu in snapshot.gpus]

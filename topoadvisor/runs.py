@@ -13,7 +13,23 @@ OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
 FAILED: Final = OUTCOMES[2:]
 
 HOST: Final = "host"
-_ALL_PAIRS: Final = "switch-copy"
+
+PEER, PEER_BOTH = "peer-copy", "peer-copy-both"
+"""Between two GPUs, one way and both ways at once; peer access is on where CUDA allows it."""
+LATENCY: Final = "peer-latency"
+STAGED, STAGED_BOTH = "staged-copy", "staged-copy-both"
+"""The same pairs with peer access off."""
+READ, READ_BOTH = "peer-read", "peer-read-both"
+"""Copy engines of the target instead of those of the source."""
+KERNEL, KERNEL_BOTH = "kernel-copy", "kernel-copy-both"
+TO_HOST, HOST_BOTH = "host-copy", "host-copy-both"
+"""Between a GPU and pinned host memory; the subject says which way."""
+RING: Final = "ring-copy"
+"""All hops of a ring at once."""
+SWITCH: Final = "switch-copy"
+"""All pairs of the GPUs of one switch at once."""
+FIRST: Final = (PEER, PEER_BOTH, TO_HOST, HOST_BOTH)
+"""What every link is measured by; the others are second opinions."""
 
 
 def ended(run: Measurement) -> str:
@@ -36,6 +52,12 @@ def ends(run: Measurement) -> tuple[str, ...]:
     return tuple(run.subject.replace("<>", ">").replace(",", ">").split(">"))
 
 
+def arrow(subject: str) -> str:
+    """A subject as people write it: `GPU0 → GPU1`, `GPU0 ↔ the host`, `GPU0, GPU1, GPU2`."""
+    spelled = subject.replace("gpu:", "GPU").replace(HOST, "the host").replace(",", ", ")
+    return spelled.replace("<>", " ↔ ").replace(">", " → ")
+
+
 def pair(run: Measurement) -> tuple[int, int] | None:
     """The two GPU indexes of a copy between two GPUs, lower first; None for anything else."""
     numbers = [_index(end) for end in ends(run)]
@@ -53,12 +75,12 @@ def host_gpu(run: Measurement) -> int | None:
 
 def at_once(run: Measurement) -> bool:
     """Several copies at the same time: all hops of a ring, or all pairs of a switch."""
-    return run.kind == _ALL_PAIRS or (">" in run.subject and len(ends(run)) > 2)
+    return run.kind == SWITCH or (">" in run.subject and len(ends(run)) > 2)
 
 
 def collective(run: Measurement) -> bool:
     """One of NCCL's own operations over several GPUs."""
-    return ">" not in run.subject and run.kind != _ALL_PAIRS
+    return ">" not in run.subject and run.kind != SWITCH
 
 
 def through_host(run: Measurement) -> bool:

@@ -181,7 +181,7 @@ def _speeds(measurements: Sequence[Measurement]) -> dict[tuple[str, bool], float
     return {
         (run.subject, runs.through_host(run)): run.gbps
         for run in measurements
-        if run.kind in ("peer-copy", "staged-copy") and not runs.failed(run) and run.gbps
+        if run.kind in (runs.PEER, runs.STAGED) and not runs.failed(run) and run.gbps
     }
 
 

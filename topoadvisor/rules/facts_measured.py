@@ -17,7 +17,6 @@ _CLASS_LEAST: Final = 3
 _GROUP: Final = "pair.measured."
 _ORIGIN: Final = "measurement"
 _NOT_MEASURED: Final = "it was not measured; `topoadvisor verify` does"
-_FIRST: Final = ("peer-copy", "peer-copy-both")
 
 Key = tuple[int, int]
 
@@ -43,16 +42,16 @@ def of_pair(scope: Scope, runs: Sequence[Measurement]) -> None:
     refused = scope.value("pair.p2p.refused") is True
     staged = [run for run in runs if refused or saved.through_host(run)]
     direct = [run for run in runs if run not in staged]
-    _rate(scope, "pair.measured.uni_gbps", [run for run in runs if run.kind == "peer-copy"])
-    _rate(scope, "pair.measured.bi_gbps", [run for run in runs if run.kind == "peer-copy-both"])
-    _rate(scope, "pair.measured.p2p_gbps", [run for run in direct if run.kind == "peer-copy"], peer_access=True)
-    one_way = [run for run in staged if run.kind in ("peer-copy", "staged-copy")]
+    _rate(scope, "pair.measured.uni_gbps", [run for run in runs if run.kind == saved.PEER])
+    _rate(scope, "pair.measured.bi_gbps", [run for run in runs if run.kind == saved.PEER_BOTH])
+    _rate(scope, "pair.measured.p2p_gbps", [run for run in direct if run.kind == saved.PEER], peer_access=True)
+    one_way = [run for run in staged if run.kind in (saved.PEER, saved.STAGED)]
     _rate(scope, "pair.measured.staged_gbps", one_way, peer_access=False)
 
     checked = [run.data_ok for run in direct if run.data_ok is not None]
     intact = scope.read("pair.measured.data_ok", all(checked) if checked else None, _ORIGIN, _NOT_MEASURED)
     # A second opinion that was left out says nothing about the link; one that broke does.
-    told = saved.worst(run for run in direct if run.kind in _FIRST or run.outcome != "skipped")
+    told = saved.worst(run for run in direct if run.kind in saved.FIRST or run.outcome != "skipped")
     if told not in saved.FAILED and isinstance(intact, Known) and not intact.value:
         told = "wrong-data"
     why = "its copies went through host memory, as the driver grants no peer access" if staged else _NOT_MEASURED
@@ -118,18 +117,12 @@ def _put_list(node: Scope, name: str, found: list[str]) -> None:
 
 def _ring(runs: Sequence[Measurement]) -> tuple[float, float]:
     """Slowest hop of the measured ring that keeps least of it: with all hops at once, and alone; 0 = not measured."""
-    hops = {run.subject: run.gbps for run in runs if run.kind == "peer-copy" and not saved.failed(run) and run.gbps}
+    hops = {run.subject: run.gbps for run in runs if run.kind == saved.PEER and not saved.failed(run) and run.gbps}
     found = []
     for run in runs:
         ends = run.subject.split(">")
         alone = [hops.get(f"{a}>{b}") for a, b in pairwise(ends)]
         known = [rate for rate in alone if rate is not None]
-        if (
-            run.kind == "ring-copy"
-            and not saved.failed(run)
-            and run.slowest_gbps
-            and known
-            and len(known) == len(alone)
-        ):
+        if run.kind == saved.RING and not saved.failed(run) and run.slowest_gbps and known and len(known) == len(alone):
             found.append((run.slowest_gbps, min(known)))
     return min(found, key=lambda each: each[0] / each[1], default=(0.0, 0.0))

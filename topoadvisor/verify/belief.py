@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from topoadvisor import runs
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.ingest.nccl_log_summary import Graph
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Kind
 from topoadvisor.snapshot import Measurement, Snapshot
 from topoadvisor.topology import nccl_view
-from topoadvisor.verify import selection
 
 FAR: Final = 0.25
 """From this relative difference on NCCL's choices may be others than the link deserves."""
@@ -54,7 +54,7 @@ def beliefs(snapshot: Snapshot, measurements: Sequence[Measurement]) -> list[Bel
     rated = {
         each.subject: each.gbps
         for each in measurements
-        if each.kind == selection.PEER and each.outcome == "ok" and each.peer_access is not False and each.gbps
+        if each.kind == runs.PEER and each.outcome == "ok" and each.peer_access is not False and each.gbps
     }
     found = []
     for (first, second), reach in view.pairs.items():

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from topoadvisor import runs
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
 from topoadvisor.topology.links import nvlink_count
-from topoadvisor.verify import selection
 
 Verdict = Literal["pass", "warn", "fail", "unknown"]
 Found = Mapping[tuple[str, str], Measurement]
@@ -87,17 +87,17 @@ def index(measurements: Sequence[Measurement]) -> Found:
 
 
 _OTHERS = (
-    selection.LATENCY,
-    selection.STAGED,
-    selection.STAGED_BOTH,
-    selection.READ,
-    selection.READ_BOTH,
-    selection.KERNEL,
-    selection.KERNEL_BOTH,
+    runs.LATENCY,
+    runs.STAGED,
+    runs.STAGED_BOTH,
+    runs.READ,
+    runs.READ_BOTH,
+    runs.KERNEL,
+    runs.KERNEL_BOTH,
 )
 
 
-_THROUGH_HOST = (selection.TO_HOST, selection.HOST_BOTH, selection.STAGED, selection.STAGED_BOTH)
+_THROUGH_HOST = (runs.TO_HOST, runs.HOST_BOTH, runs.STAGED, runs.STAGED_BOTH)
 
 
 def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> list[Judgement]:
@@ -110,9 +110,9 @@ def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> li
         there, back, both = subjects(pair.a, pair.b)
         judgement = Judgement(
             pair,
-            found.get((selection.PEER, there)),
-            found.get((selection.PEER, back)),
-            found.get((selection.PEER_BOTH, both)),
+            found.get((runs.PEER, there)),
+            found.get((runs.PEER, back)),
+            found.get((runs.PEER_BOTH, both)),
             tuple(
                 found[kind, subject] for kind in _OTHERS for subject in (there, back, both) if (kind, subject) in found
             ),
@@ -129,7 +129,7 @@ def _staged_by_class(pairs: Sequence[PairFacts], found: Found) -> dict[str | Non
     rates: dict[str | None, float] = {}
     for pair in pairs:
         for subject in subjects(pair.a, pair.b)[:2]:
-            measured = found.get((selection.STAGED, subject))
+            measured = found.get((runs.STAGED, subject))
             if measured and measured.outcome == "ok" and measured.gbps:
                 rates.setdefault(pair.link_class, measured.gbps)
     return rates
@@ -154,7 +154,7 @@ def _medians(pairs: Sequence[PairFacts], found: Found) -> dict[tuple[str, bool],
     values: dict[tuple[str, bool], list[float]] = {}
     for pair in pairs:
         for subject in subjects(pair.a, pair.b)[:2]:
-            measured = found.get((selection.PEER, subject))
+            measured = found.get((runs.PEER, subject))
             if measured and measured.outcome == "ok" and measured.gbps and pair.link_class:
                 values.setdefault((pair.link_class, bool(measured.peer_access)), []).append(measured.gbps)
     return {key: statistics.median(found) for key, found in values.items() if len(found) >= CLASS_LEAST}
@@ -198,11 +198,11 @@ def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None
     measured = [each for each in (judgement.forward, judgement.backward, judgement.both) if each]
     missing = next((each for each in measured if each.outcome == "skipped"), None)
     if missing is not None:
-        return "unknown", f"{arrow(missing.subject)} was not measured: {missing.note}"
-    latency = max((m.latency_us for m in judgement.other(selection.LATENCY) if m.latency_us), default=0.0)
+        return "unknown", f"{runs.arrow(missing.subject)} was not measured: {missing.note}"
+    latency = max((m.latency_us for m in judgement.other(runs.LATENCY) if m.latency_us), default=0.0)
     if latency >= _STAGED_LATENCY_US:
         return "warn", f"a small copy takes {latency:.0f} µs, as long as one through host memory"
-    for what, kind in (("reads reach", selection.READ), ("copies by a kernel reach", selection.KERNEL)):
+    for what, kind in (("reads reach", runs.READ), ("copies by a kernel reach", runs.KERNEL)):
         rates = [m.gbps for m in judgement.other(kind) if m.outcome == "ok" and m.gbps]
         if rates and min(rates) < _OPINION_SHARE * gbps:
             return "warn", f"{what} only {min(rates):.1f} GB/s where writes by the copy engines reach {gbps:.1f}"
@@ -224,7 +224,7 @@ def broken_by(measured: Sequence[Measurement], link_class: str | None = None) ->
         return f"the data that arrived is wrong ({wrong[0].note}): never trust this path, whatever its speed"
     hung = [m for m in measured if m.outcome == "timeout"]
     if hung:
-        told = f"the copy {arrow(hung[0].subject)} never ended ({hung[0].note})"
+        told = f"the copy {runs.arrow(hung[0].subject)} never ended ({hung[0].note})"
         if hung[0].kind in _THROUGH_HOST:
             return (
                 f"{told}: it takes no peer path, so look for Xid errors in the kernel log, and at the GPU's PCIe link"
@@ -234,7 +234,7 @@ def broken_by(measured: Sequence[Measurement], link_class: str | None = None) ->
         return f"{told}: ACS or the IOMMU may send peer traffic astray"
     dead = [m for m in measured if m.outcome in ("crashed", "error")]
     if dead:
-        return f"the copy {arrow(dead[0].subject)} failed ({dead[0].note})"
+        return f"the copy {runs.arrow(dead[0].subject)} failed ({dead[0].note})"
     return None
 
 
@@ -244,12 +244,6 @@ def too_small(measured: Sequence[Measurement]) -> str | None:
     if smallest >= _LARGE_BYTES:
         return None
     return f"buffers of {smallest / (1 << 20):g} MiB are too small to hold against published numbers"
-
-
-def arrow(subject: str) -> str:
-    """`gpu:0>gpu:1` as people write it: `GPU0 → GPU1`."""
-    spelled = subject.replace("gpu:", "GPU").replace("host", "the host").replace(",", ", ")
-    return spelled.replace("<>", " ↔ ").replace(">", " → ")
 
 
 def _judge_staged(pair: PairFacts, gbps: float) -> tuple[Verdict, str]:
@@ -304,7 +298,7 @@ def _judge_peer(
 
 def _no_gain(judgement: Judgement, slower: float, class_staged: float | None) -> str | None:
     """Peer access on and off compared, where the peer path is no faster; off may be of another pair of the class."""
-    own = next((m.gbps for m in judgement.other(selection.STAGED) if m.outcome == "ok" and m.gbps), None)
+    own = next((m.gbps for m in judgement.other(runs.STAGED) if m.outcome == "ok" and m.gbps), None)
     staged = own or class_staged
     band = judgement.pair.band
     as_usual = band is not None and against(slower, band.expected_uni, band) == "pass" and slower >= 0.9 * (staged or 0)
@@ -349,7 +343,7 @@ def _why_slow(judgement: Judgement, band: Band, slower: float, faster: float, du
     share = slower / band.expected_uni
     what = f"{share:.0%} of what {pair.link_class} reaches elsewhere"
     links = nvlink_count(pair.link_class or "")
-    latency = max((m.latency_us for m in judgement.other(selection.LATENCY) if m.latency_us), default=0.0)
+    latency = max((m.latency_us for m in judgement.other(runs.LATENCY) if m.latency_us), default=0.0)
     slow_start = latency >= _STAGED_LATENCY_US
     staged_like = pair.staged is not None and slower <= 1.1 * pair.staged[1] and (duplex or 2) < _DUPLEX_LEAST
     if slower < 0.9 * faster:

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from topoadvisor import runs
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.snapshot import Measurement
-from topoadvisor.verify import selection
 from topoadvisor.verify.judge import (
     CLASS_LEAST,
     IMPOSSIBLE,
@@ -55,9 +55,9 @@ def judge_hosts(hosts: Sequence[HostFacts], measurements: Sequence[Measurement])
     found = index(measurements)
     judged = []
     for host in hosts:
-        up = found.get((selection.TO_HOST, f"host>gpu:{host.gpu}"))
-        down = found.get((selection.TO_HOST, f"gpu:{host.gpu}>host"))
-        both = found.get((selection.HOST_BOTH, f"host<>gpu:{host.gpu}"))
+        up = found.get((runs.TO_HOST, f"host>gpu:{host.gpu}"))
+        down = found.get((runs.TO_HOST, f"gpu:{host.gpu}>host"))
+        both = found.get((runs.HOST_BOTH, f"host<>gpu:{host.gpu}"))
         if up or down or both:
             verdict, cause = _judge_host(host, [m for m in (up, down) if m], [m for m in (up, down, both) if m])
             judged.append(HostJudgement(host, up, down, both, verdict, cause))
@@ -95,7 +95,7 @@ def _judge_host(
 
 def _both_ways(slower: float, measured: Sequence[Measurement]) -> tuple[Verdict, str | None]:
     """What is odd about a way to the host that is as fast as it should be one way."""
-    both = next((m for m in measured if m.kind == selection.HOST_BOTH), None)
+    both = next((m for m in measured if m.kind == runs.HOST_BOTH), None)
     if both is not None and both.outcome == "skipped":
         return "unknown", f"both ways at once were not measured: {both.note}"
     if both is not None and both.gbps and both.gbps < _BOTH_LEAST * slower:

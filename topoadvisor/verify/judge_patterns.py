@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from topoadvisor import runs
 from topoadvisor.snapshot import Measurement
-from topoadvisor.verify import selection
 from topoadvisor.verify.judge import Found, Verdict, broken_by, index
 
-_PATTERN_LEAST = {selection.RING: 0.85, selection.SWITCH: 0.7}
+_PATTERN_LEAST = {runs.RING: 0.85, runs.SWITCH: 0.7}
 """Share of the undisturbed rate that the slowest flow of a pattern keeps where nothing is shared."""
 _COLLAPSE = 0.8
 """Of what each flow would keep if all GPUs shared one uplink fairly; below that something breaks."""
@@ -47,14 +47,14 @@ def judge_patterns(
 def _alone(measured: Measurement, found: Found) -> float | None:
     """What the slowest flow would reach if only the GPUs' own links were shared; None unless all were measured."""
     flows = _flows(measured)
-    sharing = 1 if measured.kind == selection.RING else len({a for a, _ in flows}) - 1
-    alone = [found.get((selection.PEER, f"{a}>{b}")) for a, b in flows]
+    sharing = 1 if measured.kind == runs.RING else len({a for a, _ in flows}) - 1
+    alone = [found.get((runs.PEER, f"{a}>{b}")) for a, b in flows]
     rates = [m.gbps for m in alone if m is not None and m.outcome == "ok" and m.gbps]
     return round(min(rates) / sharing, 2) if rates and len(rates) == len(flows) else None
 
 
 def _flows(measured: Measurement) -> list[tuple[str, str]]:
-    if measured.kind == selection.RING:
+    if measured.kind == runs.RING:
         return list(itertools.pairwise(measured.subject.split(">")))
     return list(itertools.permutations(measured.subject.split(","), 2))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 
+from topoadvisor import runs
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief
 from topoadvisor.verify.documents import Believed, Host, Links, Pair, Pattern
-from topoadvisor.verify.judge import Judgement, arrow
+from topoadvisor.verify.judge import Judgement
 from topoadvisor.verify.judge_hosts import HostJudgement
 from topoadvisor.verify.judge_patterns import PatternJudgement
 from topoadvisor.verify.run import Report
@@ -79,9 +80,9 @@ def _sizes(report: Report) -> str:
 
 def _pair_row(judgement: Judgement, believed: dict[tuple[int, int], float]) -> tuple[str, ...]:
     pair = judgement.pair
-    latencies = [each for each in judgement.other(selection.LATENCY) if each.latency_us is not None]
+    latencies = [each for each in judgement.other(runs.LATENCY) if each.latency_us is not None]
     slowest = max(latencies, key=lambda each: each.latency_us or 0, default=None)
-    staged = next(iter(judgement.other(selection.STAGED)), None)
+    staged = next(iter(judgement.other(runs.STAGED)), None)
     return (
         f"GPU{pair.a} GPU{pair.b}",
         pair.link_class or "?",
@@ -99,12 +100,12 @@ def _pair_row(judgement: Judgement, believed: dict[tuple[int, int], float]) -> t
 def _opinions(judgement: Judgement) -> list[tuple[str, ...]]:
     rows = []
     for how, one_way, both in (
-        ("reads", selection.READ, selection.READ_BOTH),
-        ("kernel", selection.KERNEL, selection.KERNEL_BOTH),
-        ("P2P off", selection.STAGED, selection.STAGED_BOTH),
+        ("reads", runs.READ, runs.READ_BOTH),
+        ("kernel", runs.KERNEL, runs.KERNEL_BOTH),
+        ("P2P off", runs.STAGED, runs.STAGED_BOTH),
     ):
         found = {each.subject: each for each in judgement.other(one_way, both)}
-        if found and (how != "P2P off" or judgement.other(selection.READ)):
+        if found and (how != "P2P off" or judgement.other(runs.READ)):
             a, b = judgement.pair.a, judgement.pair.b
             subjects = (f"gpu:{a}>gpu:{b}", f"gpu:{b}>gpu:{a}", f"gpu:{a}<>gpu:{b}")
             rows.append((f"GPU{a} GPU{b}", how, *(_cell(found.get(subject)) for subject in subjects)))
@@ -125,9 +126,9 @@ def _host_row(judgement: HostJudgement) -> tuple[str, ...]:
 
 def _pattern_row(judgement: PatternJudgement) -> tuple[str, ...]:
     measured = judgement.measured
-    what = "ring" if measured.kind == selection.RING else "all pairs of"
+    what = "ring" if measured.kind == runs.RING else "all pairs of"
     return (
-        f"{what} {arrow(measured.subject)}",
+        f"{what} {runs.arrow(measured.subject)}",
         _cell(measured),
         "-" if measured.slowest_gbps is None else f"{measured.slowest_gbps:.1f}",
         "?" if judgement.expected_gbps is None else f"{judgement.expected_gbps:.1f}",

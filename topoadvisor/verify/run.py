@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from topoadvisor import cpu_lists
+from topoadvisor import cpu_lists, runs
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
 from topoadvisor.snapshot import Gpu, Measurement, Snapshot, Trial
@@ -20,7 +20,7 @@ from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
 from topoadvisor.verify.belief import Belief, beliefs, planned, remarks
 from topoadvisor.verify.child import Converse, End
-from topoadvisor.verify.judge import Judgement, arrow, judge, subjects
+from topoadvisor.verify.judge import Judgement, judge, subjects
 from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.verify.messages import FASTEST, Job, Line, Measured
@@ -65,7 +65,7 @@ class Report:
         if not any(measurement.outcome == "ok" for measurement in self.measurements):
             return 3
         # A second opinion may be missing; a link that nobody could measure is no link that works.
-        return int(any(each.outcome == "skipped" and each.kind in selection.FIRST for each in self.measurements))
+        return int(any(each.outcome == "skipped" and each.kind in runs.FIRST for each in self.measurements))
 
 
 def verify(
@@ -142,12 +142,12 @@ def _notes(gpus: Sequence[Gpu], results: Sequence[tuple[Planned, Measured | End]
     remarks: dict[str, list[str]] = {}
     for step, result in results:
         if isinstance(result, Measured) and result.outcome == "ok" and result.note:
-            remarks.setdefault(result.note, []).append(arrow(step.subject))
+            remarks.setdefault(result.note, []).append(runs.arrow(step.subject))
     for note, copies in remarks.items():
         named = ", ".join(dict.fromkeys(copies[:_MOST_NAMED])) + ", …" * (len(copies) > _MOST_NAMED)
         notes.append(f"{named}: {note}.")
     unplaced = [gpu for gpu in gpus if not cpu_lists.parse(gpu.cpu_affinity or "") or (gpu.numa_node or 0) < 0]
-    if unplaced and any(planned.kind == selection.TO_HOST for planned, _ in results):
+    if unplaced and any(planned.kind == runs.TO_HOST for planned, _ in results):
         named = ", ".join(f"GPU{gpu.index}" for gpu in unplaced)
         notes.append(f"No NUMA node is known for {named}: host buffers lie where the system put them.")
     return notes
@@ -235,7 +235,7 @@ def _measurement(
         return measured
     seconds = statistics.median(result.seconds)
     measured = msgspec.structs.replace(measured, spread=round((max(result.seconds) - min(result.seconds)) / seconds, 4))
-    if planned.kind == selection.LATENCY:
+    if planned.kind == runs.LATENCY:
         return msgspec.structs.replace(measured, latency_us=round(seconds * 1e6, 2))
     flows = len(planned.step.flows)
     slowest = max(result.flow_seconds, default=seconds)
@@ -249,7 +249,7 @@ def _measurement(
 def _how(planned: Planned) -> str:
     if planned.step.engine == "kernel":
         return "kernel of the source GPU"
-    call = "cudaMemcpyAsync" if planned.kind in (selection.TO_HOST, selection.HOST_BOTH) else "cudaMemcpyPeerAsync"
+    call = "cudaMemcpyAsync" if planned.kind in (runs.TO_HOST, runs.HOST_BOTH) else "cudaMemcpyPeerAsync"
     return f"{call} (copy engines{' of the target' if planned.step.issued_by == 'target' else ''})"
 
 

@@ -9,23 +9,10 @@ from typing import Final
 
 import networkx as nx
 
+from topoadvisor import runs
 from topoadvisor.snapshot import Gpu
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify.messages import HOST, Flow, Step
-
-PEER, PEER_BOTH = "peer-copy", "peer-copy-both"
-LATENCY: Final = "peer-latency"
-STAGED, STAGED_BOTH = "staged-copy", "staged-copy-both"
-"""The same pairs with peer access off."""
-READ, READ_BOTH = "peer-read", "peer-read-both"
-"""Copy engines of the target instead of those of the source."""
-KERNEL, KERNEL_BOTH = "kernel-copy", "kernel-copy-both"
-TO_HOST, HOST_BOTH = "host-copy", "host-copy-both"
-"""Between a GPU and pinned host memory; the subject says which way."""
-RING: Final = "ring-copy"
-SWITCH: Final = "switch-copy"
-FIRST: Final = (PEER, PEER_BOTH, TO_HOST, HOST_BOTH)
-"""What every link is measured by; the others are second opinions."""
 
 SMALL_BYTES: Final = 16
 """Of the copy whose latency is measured."""
@@ -104,15 +91,15 @@ def _flow(a: Gpu | None, b: Gpu | None) -> Flow:
 
 
 def _pair(a: Gpu, b: Gpu, options: Options) -> Iterator[Planned]:
-    yield _planned(PEER, way(a, b), [_flow(a, b)], options)
-    yield _planned(PEER, way(b, a), [_flow(b, a)], options)
-    yield _planned(PEER_BOTH, f"gpu:{a.index}<>gpu:{b.index}", [_flow(a, b), _flow(b, a)], options)
+    yield _planned(runs.PEER, way(a, b), [_flow(a, b)], options)
+    yield _planned(runs.PEER, way(b, a), [_flow(b, a)], options)
+    yield _planned(runs.PEER_BOTH, f"gpu:{a.index}<>gpu:{b.index}", [_flow(a, b), _flow(b, a)], options)
     for source, target in ((a, b), (b, a)):
         yield Planned(
-            LATENCY,
+            runs.LATENCY,
             way(source, target),
             Step(
-                name=f"{LATENCY} {way(source, target)}",
+                name=f"{runs.LATENCY} {way(source, target)}",
                 flows=[_flow(source, target)],
                 size_bytes=SMALL_BYTES,
                 repeats=options.repeats,
@@ -123,28 +110,28 @@ def _pair(a: Gpu, b: Gpu, options: Options) -> Iterator[Planned]:
 
 
 def _staged(a: Gpu, b: Gpu, options: Options) -> Iterator[Planned]:
-    yield _planned(STAGED, way(a, b), [_flow(a, b)], options, peer_access=False)
+    yield _planned(runs.STAGED, way(a, b), [_flow(a, b)], options, peer_access=False)
     both = f"gpu:{a.index}<>gpu:{b.index}"
-    yield _planned(STAGED_BOTH, both, [_flow(a, b), _flow(b, a)], options, peer_access=False)
+    yield _planned(runs.STAGED_BOTH, both, [_flow(a, b), _flow(b, a)], options, peer_access=False)
 
 
 def _second_opinion(a: Gpu, b: Gpu, options: Options) -> Iterator[Planned]:
     both = f"gpu:{a.index}<>gpu:{b.index}"
     flows = [_flow(a, b), _flow(b, a)]
-    yield _planned(READ, way(a, b), flows[:1], options, by_target=True)
-    yield _planned(READ, way(b, a), flows[1:], options, by_target=True)
-    yield _planned(READ_BOTH, both, flows, options, by_target=True)
-    yield _planned(KERNEL, way(a, b), flows[:1], options, kernel=True)
-    yield _planned(KERNEL, way(b, a), flows[1:], options, kernel=True)
-    yield _planned(KERNEL_BOTH, both, flows, options, kernel=True)
+    yield _planned(runs.READ, way(a, b), flows[:1], options, by_target=True)
+    yield _planned(runs.READ, way(b, a), flows[1:], options, by_target=True)
+    yield _planned(runs.READ_BOTH, both, flows, options, by_target=True)
+    yield _planned(runs.KERNEL, way(a, b), flows[:1], options, kernel=True)
+    yield _planned(runs.KERNEL, way(b, a), flows[1:], options, kernel=True)
+    yield _planned(runs.KERNEL_BOTH, both, flows, options, kernel=True)
 
 
 def _host(gpu: Gpu, options: Options) -> Iterator[Planned]:
     size = options.size_bytes if options.full else min(options.size_bytes, _QUICK_HOST_BYTES)
     up, down = _flow(None, gpu), _flow(gpu, None)
-    yield _planned(TO_HOST, way(None, gpu), [up], options, size=size)
-    yield _planned(TO_HOST, way(gpu, None), [down], options, size=size)
-    yield _planned(HOST_BOTH, f"host<>gpu:{gpu.index}", [up, down], options, size=size)
+    yield _planned(runs.TO_HOST, way(None, gpu), [up], options, size=size)
+    yield _planned(runs.TO_HOST, way(gpu, None), [down], options, size=size)
+    yield _planned(runs.HOST_BOTH, f"host<>gpu:{gpu.index}", [up, down], options, size=size)
 
 
 def _rings(gpus: Sequence[Gpu], rings: Sequence[Sequence[int]], options: Options) -> Iterator[Planned]:
@@ -154,14 +141,14 @@ def _rings(gpus: Sequence[Gpu], rings: Sequence[Sequence[int]], options: Options
         if len(order) > 2 and all(index in by_index for index in order):
             ends = [by_index[index] for index in (*order, order[0])]
             flows = [_flow(a, b) for a, b in itertools.pairwise(ends)]
-            yield _planned(RING, ">".join(map(_name, ends)), flows, options, size=size)
+            yield _planned(runs.RING, ">".join(map(_name, ends)), flows, options, size=size)
 
 
 def _switches(gpus: Sequence[Gpu], topology: Topology, options: Options) -> Iterator[Planned]:
     size = min(options.size_bytes, _PATTERN_BYTES)
     for group in switch_groups(gpus, topology):
         flows = [_flow(a, b) for a, b in itertools.permutations(group, 2)]
-        yield _planned(SWITCH, ",".join(map(_name, group)), flows, options, size=size)
+        yield _planned(runs.SWITCH, ",".join(map(_name, group)), flows, options, size=size)
 
 
 def switch_groups(gpus: Sequence[Gpu], topology: Topology) -> list[list[Gpu]]:
