@@ -45,8 +45,8 @@ def test_one_size_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["cost", "all_reduce", "fixture:dgx-a100", "--bytes", "0"], "is no size from 1 byte"),
-        (["cost", "all_reduce", "fixture:dgx-a100", "--bytes", "much"], "is no size from 1 byte"),
+        (["cost", "all_reduce", "fixture:dgx-a100", "--bytes", "0"], "is no size from 1 byte to 16 TiB"),
+        (["cost", "all_reduce", "fixture:dgx-a100", "--bytes", "much"], "is no size from 1 byte to 16 TiB"),
         (["cost", "reduce_all", "fixture:dgx-a100"], "'reduce_all' is not one of"),
         (["cost", "all_reduce", "fixture:dgx-a100", "--gpus", "0"], "two different GPUs or more"),
         (["cost", "all_reduce", "fixture:dgx-a100", "--gpus", "0,17"], "there is no GPU 17 here"),

@@ -20,8 +20,13 @@ from topoadvisor.cli.common import (
     page_width,
     use_color,
 )
-from topoadvisor.cli.quantities import some_bytes
+from topoadvisor.cli.quantities import size_bytes
 from topoadvisor.plan.cost import Collective
+
+
+def _size(text: str) -> int:
+    """What is only reckoned with may be smaller, and larger, than what can be measured."""
+    return size_bytes(text, least=1, most=1 << 44)
 
 
 def cost(
@@ -31,7 +36,7 @@ def cost(
         list[int] | None,
         typer.Option(
             "--bytes",
-            parser=some_bytes,
+            parser=_size,
             metavar="1G",
             help="Size of the buffer as nccl-tests counts it; may be repeated. Otherwise a table.",
             show_default=False,

@@ -7,26 +7,20 @@ from datetime import UTC, datetime
 
 import typer
 
+from topoadvisor.numbers import size_text
+
 _LONGEST_DEADLINE = 86_400
 _SIZE = re.compile(r"([0-9]{1,12})([KMG]?)(?:iB|B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def size_bytes(text: str) -> int:
-    """`512M`, `1G`, `4096` as bytes. Raises BadParameter."""
+def size_bytes(text: str, *, least: int = 4096, most: int = 1 << 40) -> int:
+    """`512M`, `1G`, `4096` as bytes, within these limits: those of what can be measured. Raises BadParameter."""
     match = _SIZE.fullmatch(text.strip())
     size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
-    if not 4096 <= size <= 1 << 40:
-        raise typer.BadParameter(f"{text!r} is no size from 4K to 1024G; write 512M or 1G, in powers of 1024")
-    return size
-
-
-def some_bytes(text: str) -> int:
-    """The same for what is only reckoned with, from 1 byte on: `1G`, `64K`, `8`. Raises BadParameter."""
-    match = _SIZE.fullmatch(text.strip())
-    size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
-    if not 1 <= size <= 1 << 44:
-        raise typer.BadParameter(f"{text!r} is no size from 1 byte to 16384G; write 512M or 1G, in powers of 1024")
+    if not least <= size <= most:
+        limits = f"from {size_text(least)} to {size_text(most)}"
+        raise typer.BadParameter(f"{text!r} is no size {limits}; write 512M or 1G, in powers of 1024")
     return size
 
 

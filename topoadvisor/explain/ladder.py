@@ -254,14 +254,17 @@ def _width(read: _Reader, *, linked: bool) -> Step:
     )
 
 
+def _no_way(linked: bool, unused: str) -> tuple[Answer, str]:
+    """Why the way over PCIe is not looked at."""
+    return ("no matter", unused) if linked else ("not known", "How the two are joined over PCIe was not read.")
+
+
 def _uplink(read: _Reader, *, linked: bool) -> Step:
     name, ok = read.pair("pair.pcie_class"), read.pair("pair.p2p.ok")
     shared = name in ("PIX", "PXB")
     answer: Answer
-    if linked:
-        answer, why = "no matter", "Traffic over NVLink does not use it."
-    elif name is None:
-        answer, why = "not known", "How the two are joined over PCIe was not read."
+    if linked or name is None:
+        answer, why = _no_way(linked, "Traffic over NVLink does not use it.")
     elif shared and ok is False:
         answer, why = (
             "look here",
@@ -283,10 +286,8 @@ def _uplink(read: _Reader, *, linked: bool) -> Step:
 def _socket(read: _Reader, *, linked: bool) -> Step:
     name = read.pair("pair.pcie_class")
     answer: Answer
-    if linked:
-        answer, why = "no matter", "NVLink does not pass the sockets."
-    elif name is None:
-        answer, why = "not known", "How the two are joined over PCIe was not read."
+    if linked or name is None:
+        answer, why = _no_way(linked, "NVLink does not pass the sockets.")
     elif name == "SYS":
         answer, why = "look here", "The way leads from one socket to the other, the slowest hop that a machine has."
     elif name in ("PHB", "NODE"):
