@@ -10,9 +10,10 @@ import pytest
 
 from topoadvisor import advise, measured
 from topoadvisor.emit import nccl_conf, selection, shell
+from topoadvisor.evidence import Measurement, Trial, TrialSize
 from topoadvisor.ingest import detect
 from topoadvisor.render import scan_text
-from topoadvisor.snapshot import Measurement, Setting, Snapshot, Trial, TrialSize
+from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.topology import graph, matrix
 
 WON = [

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from topoadvisor import runs
 from topoadvisor.advice import AdvisedSetting, AlreadyRight
+from topoadvisor.evidence import Measurement, Trial, TrialSize
 from topoadvisor.numbers import size_text
-from topoadvisor.snapshot import Measurement, Snapshot, Trial, TrialSize
+from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.model import Topology
 
 _MOST_FAILED = 3

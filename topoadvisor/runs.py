@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from topoadvisor.evidence import Measurement
 from topoadvisor.numbers import whole
-from topoadvisor.snapshot import Measurement
 
 OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
 """Mildest first."""

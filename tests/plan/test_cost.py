@@ -12,10 +12,11 @@ import pytest
 
 from topoadvisor import estimates, files
 from topoadvisor.errors import NothingDetermined
+from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
 from topoadvisor.plan import cost
 from topoadvisor.plan.cost import Calibration, Channels, Fabric
-from topoadvisor.snapshot import Measurement, Snapshot
+from topoadvisor.snapshot import Snapshot
 
 SHARED = Path(__file__).parents[3] / "shared"
 CAPTURE = SHARED / "capture_h200x2"

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from topoadvisor import advise
+from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
 from topoadvisor.rules.facts import FactBase, Known, Unknown
-from topoadvisor.snapshot import Measurement
 
 
 def facts(*runs: Measurement) -> FactBase:

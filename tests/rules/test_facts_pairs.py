@@ -5,20 +5,9 @@ from typing import Any
 
 import pytest
 
+from topoadvisor.evidence import Measurement
 from topoadvisor.rules.facts import FactBase, Known, Unknown
-from topoadvisor.snapshot import (
-    Assumption,
-    Cpu,
-    Driver,
-    Gpu,
-    Host,
-    Measurement,
-    NcclLibrary,
-    NvLink,
-    P2p,
-    PciDevice,
-    Setting,
-)
+from topoadvisor.snapshot import Assumption, Cpu, Driver, Gpu, Host, NcclLibrary, NvLink, P2p, PciDevice, Setting
 
 Machines = Callable[..., FactBase]
 

@@ -6,9 +6,10 @@ import io
 
 import pytest
 
+from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
 from topoadvisor.ingest.nccl_log_summary import Graph
-from topoadvisor.snapshot import Measurement, Snapshot
+from topoadvisor.snapshot import Snapshot
 from topoadvisor.verify.belief import beliefs, logged, planned, remarks
 
 

@@ -15,8 +15,9 @@ import networkx as nx
 import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.evidence import Measurement, Trial, TrialSize
 from topoadvisor.ingest import detect
-from topoadvisor.snapshot import Driver, Gpu, Measurement, PcieLink, Snapshot, Trial, TrialSize, decode, encode, save
+from topoadvisor.snapshot import Driver, Gpu, PcieLink, Snapshot, decode, encode, save
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Pair, Topology
 from topoadvisor.verify import run

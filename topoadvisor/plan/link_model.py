@@ -9,12 +9,12 @@ from itertools import pairwise, permutations
 from typing import Final, NamedTuple
 
 from topoadvisor import runs
+from topoadvisor.evidence import Measurement
 from topoadvisor.nccl import rates, system
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Node
 from topoadvisor.plan.loads import NVSWITCHES, Network
 from topoadvisor.plan.problem import Load, Problem
-from topoadvisor.snapshot import Measurement
 from topoadvisor.topology import nccl_view
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_view import View

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final
 
 from topoadvisor import runs as saved
+from topoadvisor.evidence import Measurement
 from topoadvisor.rules.scope import Known, Scope, Unknown
-from topoadvisor.snapshot import Measurement
 
 _CLASS_LEAST: Final = 3
 """Pairs of one class that must be measured before their median says anything about one of them."""

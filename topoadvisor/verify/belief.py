@@ -11,10 +11,11 @@ from typing import Final
 
 from topoadvisor import runs
 from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.evidence import Measurement
 from topoadvisor.ingest.nccl_log_summary import Graph
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Kind
-from topoadvisor.snapshot import Measurement, Snapshot
+from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import nccl_view
 
 FAR: Final = 0.25

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
+from topoadvisor.evidence import Measurement
 from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
-from topoadvisor.snapshot import Assumption, Gpu, Measurement, Snapshot
+from topoadvisor.snapshot import Assumption, Gpu, Snapshot
 from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks
 from topoadvisor.verify.group import Group, Interrupted, Progress, Result, Run, group_of

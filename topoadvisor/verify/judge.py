@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from topoadvisor import runs
+from topoadvisor.evidence import Measurement
 from topoadvisor.hardware.catalogue import Band
-from topoadvisor.snapshot import Measurement
 from topoadvisor.topology.links import nvlink_count
 
 Verdict = Literal["pass", "warn", "fail", "unknown"]

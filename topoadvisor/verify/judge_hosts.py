@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from topoadvisor import runs
+from topoadvisor.evidence import Measurement
 from topoadvisor.hardware.catalogue import Band
-from topoadvisor.snapshot import Measurement
 from topoadvisor.verify.judge import (
     CLASS_LEAST,
     IMPOSSIBLE,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from topoadvisor import runs
-from topoadvisor.snapshot import Measurement
+from topoadvisor.evidence import Measurement
 from topoadvisor.verify.judge import Found, Verdict, broken_by, index
 
 _PATTERN_LEAST = {runs.RING: 0.85, runs.SWITCH: 0.7}

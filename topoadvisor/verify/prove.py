@@ -8,8 +8,8 @@ from typing import Final
 
 from topoadvisor import measured
 from topoadvisor.errors import Broken
+from topoadvisor.evidence import worth_keeping
 from topoadvisor.numbers import size_text
-from topoadvisor.snapshot import worth_keeping
 from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
 from topoadvisor.verify.rank_messages import Case, Collective

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from topoadvisor.evidence import Trial, TrialSize
 from topoadvisor.numbers import size_text
-from topoadvisor.snapshot import Trial, TrialSize
 from topoadvisor.verify.difference import SHARP, Difference
 from topoadvisor.verify.documents import Baseline, Proved, Variant
 from topoadvisor.verify.prove import Outcome, Proof

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 from topoadvisor import runs
+from topoadvisor.evidence import Measurement
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.numbers import size_text
-from topoadvisor.snapshot import Measurement
 from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief
 from topoadvisor.verify.documents import Believed, Host, Links, Pair, Pattern

@@ -15,7 +15,8 @@ import msgspec
 from topoadvisor import cpu_lists, runs
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
-from topoadvisor.snapshot import Gpu, Measurement, Snapshot, Trial
+from topoadvisor.evidence import Measurement, Trial
+from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
 from topoadvisor.verify.belief import Belief, beliefs, planned, remarks
