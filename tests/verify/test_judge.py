@@ -53,7 +53,6 @@ def test_a_healthy_pair_passes_without_a_word() -> None:
         (nvlink(), (374.0, 374.0, 737.0), "warn", "17 of 18 links"),
         (nvlink(), (395.0, 300.0, 600.0), "fail", "one direction only"),
         (nvlink(), (395.0, 395.0, 420.0), "fail", "NVLink carries both at full speed"),
-        (nvlink(), (600.0, 600.0, 1200.0), "warn", "faster than NV18 can be"),
         (pcie(), (12.9, 12.9, 25.0), "fail", "half the lanes (x8)"),
         (pcie(), (6.5, 6.5, 12.5), "fail", "a quarter of the lanes (x4)"),
         (pcie(gen=5), (3.4, 3.4, 6.6), "fail", "the IOMMU or ACS"),
@@ -139,6 +138,17 @@ def test_peer_access_off_on_one_pair_speaks_for_its_class() -> None:
         (Measurement(kind="peer-read", subject="gpu:0>gpu:1", gbps=20.0), "warn", "reads reach only 20.0 GB/s"),
         (Measurement(kind="kernel-copy", subject="gpu:1>gpu:0", gbps=90.0), "warn", "copies by a kernel reach only 90"),
         (Measurement(kind="kernel-copy", subject="gpu:1>gpu:0", gbps=330.0), "pass", None),
+        (
+            Measurement(kind="peer-read-both", subject="gpu:0<>gpu:1", gbps=41.0),
+            "warn",
+            "reads both ways at once reach",
+        ),
+        (
+            Measurement(kind="kernel-copy-both", subject="gpu:0<>gpu:1", gbps=90.0),
+            "warn",
+            "by kernels both ways at once",
+        ),
+        (Measurement(kind="kernel-copy-both", subject="gpu:0<>gpu:1", gbps=640.0), "pass", None),
     ],
 )
 def test_a_second_opinion_that_is_far_off_is_told(more: Measurement, verdict: str, words: str | None) -> None:
@@ -193,22 +203,131 @@ def test_both_ways_to_the_host_are_judged() -> None:
     assert with_both(50.0) == "both ways at once are only 0.9 × one: host memory or the PCIe path is short"
 
 
-def pattern(kind: str, subject: str, slowest: float, alone: float, n: int, *, over_nvlink: bool = False) -> str | None:
-    pairs = [
-        Measurement(kind="peer-copy", subject=f"gpu:{a}>gpu:{b}", gbps=alone)
-        for a, b in itertools.permutations(range(n), 2)
-    ]
-    measured = Measurement(kind=kind, subject=subject, gbps=n * slowest, slowest_gbps=slowest)
-    return judge_patterns([*pairs, measured], over_nvlink=lambda a, b: over_nvlink)[0].cause
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ((600.0, 600.0, 1200.0), "peer-copy GPU0 → GPU1 reached 600.0 GB/s, and NV18 carries 450"),
+        ((395.8, 395.8, 1200.0), "peer-copy-both GPU0 ↔ GPU1 reached 1200.0 GB/s, and NV18 carries 900"),
+    ],
+)
+def test_what_is_faster_than_the_wires_is_doubted(numbers: tuple[float, float, float], words: str) -> None:
+    found = one(nvlink(), *numbers)
+    assert found.verdict == "unknown"
+    assert words in str(found.cause)
 
 
-def test_contention_is_put_down_to_what_can_be_shared() -> None:
-    ring = ">".join(f"gpu:{gpu}" for gpu in (*range(8), 0))
-    assert "flows share an uplink" in str(pattern("ring-copy", ring, 3.6, 20.0, 8))
-    assert "worse than if all of them shared one uplink" in str(pattern("ring-copy", ring, 1.5, 20.0, 8))
-    assert "nothing is shared over NVLink" in str(pattern("ring-copy", ring, 300.0, 396.0, 8, over_nvlink=True))
-    everyone = ",".join(f"gpu:{gpu}" for gpu in range(8))
-    assert "flows share an uplink" in str(pattern("switch-copy", everyone, 28.8 / 56, 20.0, 8))
+@pytest.mark.parametrize(
+    ("kind", "gbps"),
+    [
+        ("peer-read", 600.0),
+        ("peer-read-both", 1200.0),
+        ("kernel-copy", 600.0),
+        ("kernel-copy-both", 1200.0),
+        ("staged-copy", 90.0),
+        ("staged-copy-both", 180.0),
+    ],
+)
+def test_every_kind_is_held_against_the_wires_that_it_takes(kind: str, gbps: float) -> None:
+    pair = dataclasses.replace(nvlink(), pcie_gbps=63.0)
+    healthy = measured(pair, 395.8, 395.9, 779.9)
+    subject = "gpu:0<>gpu:1" if kind.endswith("both") else "gpu:0>gpu:1"
+    for rate, doubted in ((gbps, True), (gbps / 2, False)):
+        found = judge([pair], [*healthy, Measurement(kind=kind, subject=subject, gbps=rate)])[0]
+        assert (found.verdict == "unknown") is doubted
+        assert (f"{kind} GPU0" in str(found.cause)) is doubted
+
+
+def test_what_is_doubted_is_no_yardstick_for_others() -> None:
+    pairs = [nvlink(0, 1), nvlink(0, 2), nvlink(1, 2)]
+    rates = [(395.0, 395.0, 779.0), (700.0, 700.0, 1400.0), (700.0, 700.0, 1400.0)]
+    found = judge(pairs, [m for pair, rate in zip(pairs, rates, strict=True) for m in measured(pair, *rate)])
+    assert [each.verdict for each in found] == ["pass", "unknown", "unknown"]
+
+
+def test_the_way_to_the_host_is_held_against_its_wires() -> None:
+    host = HostFacts(0, catalogue.host_copy_band(5, 16), "Gen5 x16")
+    for up, both, words in ((70.0, 98.0, "host-copy the host → GPU0"), (55.0, 140.0, "host-copy-both the host ↔ GPU0")):
+        copies = [
+            Measurement(kind="host-copy", subject="host>gpu:0", gbps=up),
+            Measurement(kind="host-copy", subject="gpu:0>host", gbps=55.0),
+            Measurement(kind="host-copy-both", subject="host<>gpu:0", gbps=both),
+        ]
+        found = judge_hosts([host], copies)[0]
+        assert found.verdict == "unknown"
+        assert words in str(found.cause)
+
+
+RING = ">".join(f"gpu:{gpu}" for gpu in (*range(8), 0))
+EVERYONE = ",".join(f"gpu:{gpu}" for gpu in range(8))
+
+
+def pattern(
+    kind: str,
+    subject: str,
+    slowest: float,
+    link: PairFacts,
+    alone: float,
+    sick: dict[tuple[int, int], float] | None = None,
+) -> tuple[str, str]:
+    """Verdict and cause over eight GPUs whose pairs reach `alone`, but for the sick ones."""
+    facts = [dataclasses.replace(link, a=a, b=b) for a, b in itertools.combinations(range(8), 2)]
+    rates = {(each.a, each.b): (sick or {}).get((each.a, each.b), alone) for each in facts}
+    copies = [m for each in facts for m in measured(each, *[rates[each.a, each.b]] * 2, 1.97 * rates[each.a, each.b])]
+    at_once = Measurement(kind=kind, subject=subject, gbps=8 * slowest, slowest_gbps=slowest)
+    found = judge_patterns([at_once], judge(facts, copies))[0]
+    return found.verdict, str(found.cause)
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "slowest", "link", "alone", "verdict", "words"),
+    [
+        ("ring-copy", RING, 3.6, pcie("NODE"), 20.0, "warn", "flows share an uplink"),
+        ("ring-copy", RING, 1.5, pcie("NODE"), 20.0, "fail", "worse than if all of them shared one uplink"),
+        ("ring-copy", RING, 300.0, nvlink(), 396.0, "warn", "nothing is shared over NVLink"),
+        ("ring-copy", RING, 390.0, nvlink(), 396.0, "pass", "None"),
+        ("ring-copy", RING, 500.0, nvlink(), 396.0, "unknown", "reached 500.0 GB/s, and a link carries 450 for each"),
+        ("switch-copy", EVERYONE, 28.8 / 56, pcie("PIX"), 20.0, "warn", "flows share an uplink"),
+        ("switch-copy", EVERYONE, 54.0, nvlink(), 396.0, "pass", "None"),
+        ("switch-copy", EVERYONE, 80.0, nvlink(), 396.0, "unknown", "a link carries 64 for each"),
+    ],
+)
+def test_contention_is_put_down_to_what_can_be_shared(
+    kind: str, subject: str, slowest: float, link: PairFacts, alone: float, verdict: str, words: str
+) -> None:
+    found, cause = pattern(kind, subject, slowest, link, alone)
+    assert found == verdict
+    assert words in cause
+
+
+GPU3 = {(a, b): 198.0 for a, b in itertools.combinations(range(8), 2) if 3 in (a, b)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "slowest", "sick", "words"),
+    [
+        ("ring-copy", RING, 196.0, {(2, 3): 198.0}, "49% of what healthy links carry: GPU2 ↔ GPU3 is as slow alone"),
+        ("ring-copy", RING, 196.0, GPU3, "GPU3 is as slow alone"),
+        ("ring-copy", RING, 60.0, {(2, 3): 198.0}, "nothing is shared over NVLink"),
+        ("ring-copy", RING, 60.0, {(2, 3): 198.0}, "GPU2 ↔ GPU3 is slow alone, too"),
+        ("switch-copy", EVERYONE, 28.0, {(2, 3): 198.0}, "GPU2 ↔ GPU3 is as slow alone"),
+        ("switch-copy", EVERYONE, 28.0, GPU3, "GPU3 is as slow alone"),
+    ],
+)
+def test_a_pattern_is_held_against_healthy_links_and_names_the_sick_one(
+    kind: str, subject: str, slowest: float, sick: dict[tuple[int, int], float], words: str
+) -> None:
+    verdict, cause = pattern(kind, subject, slowest, nvlink(), 396.0, sick)
+    assert verdict == "warn"
+    assert words in cause
+
+
+def test_a_sick_pair_that_a_pattern_does_not_use_changes_nothing() -> None:
+    assert pattern("ring-copy", RING, 390.0, nvlink(), 396.0, {(0, 4): 50.0}) == ("pass", "None")
+
+
+def test_a_pattern_with_a_pair_that_cannot_be_believed_is_unknown() -> None:
+    found = pattern("ring-copy", RING, 390.0, nvlink(), 396.0, {(2, 3): 700.0})
+    assert found == ("unknown", "no rate that can be believed is known of GPU2 ↔ GPU3 alone")
 
 
 def test_wrong_data_fails_whatever_the_speed() -> None:

@@ -63,7 +63,7 @@ class Pattern(Struct, frozen=True, kw_only=True):
 
     measured: Measurement
     alone_gbps: float | None
-    """What its slowest copy reaches by itself."""
+    """What its slowest copy would reach if all links were well and GPUs shared nothing but their own links."""
     verdict: Verdict
     cause: str | None
 

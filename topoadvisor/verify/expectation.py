@@ -35,6 +35,7 @@ def pair_facts(snapshot: Snapshot, topology: Topology, a: Gpu, b: Gpu) -> PairFa
         catalogue.staged_copy_range(gen, width),
         (*_slot(a), *_slot(b)),
         (*_down(a), *_down(b)) if nvlink_count(link_class or "") else (),
+        None if a.c2c_gbps or b.c2c_gbps else catalogue.pcie_raw_gbps(gen, width),
         _acs(snapshot, pair.pcie_path),
     )
 

@@ -29,7 +29,7 @@ _DUPLEX_NEAR = 0.95
 _LARGE_BYTES = 128 << 20
 """Published numbers are of 256 MiB and more; from half of that on, the start of a copy costs less than 1 %."""
 IMPOSSIBLE = 1.05
-"""Faster than the link's rate by more than this: not the link we think it is."""
+"""Faster than the wires by more than this: not the link that we think it is, or not measured rightly."""
 _PEER_GAIN = 1.05
 """Peer access on / off below this: the peer path is no better than the way through host memory."""
 _OPINION_SHARE = 0.5
@@ -55,6 +55,8 @@ class PairFacts:
     """PCIe links of the two that run with fewer lanes or a lower generation than the GPU has, in words."""
     down: tuple[str, ...] = ()
     """NVLinks of the two that are down, in words."""
+    pcie_gbps: float | None = None
+    """What the narrower of the two PCIe links carries one way, for copies through host memory; None = not known."""
     acs: bool | None = None
     """A bridge between the two redirects peer traffic to the root port; None = not read."""
 
@@ -72,6 +74,12 @@ class Judgement:
     verdict: Verdict
     cause: str | None
     """One sentence: what looks wrong and why; or what is worth knowing about a pass."""
+
+    @property
+    def doubt(self) -> str | None:
+        """Why what was measured of it cannot be believed; None when it can be."""
+        measured = (self.forward, self.backward, self.both, *self.others)
+        return doubt_of_pair(self.pair, [each for each in measured if each])
 
     def other(self, *kinds: str) -> list[Measurement]:
         return [measurement for measurement in self.others if measurement.kind in kinds]
@@ -103,8 +111,9 @@ _THROUGH_HOST = (runs.TO_HOST, runs.HOST_BOTH, runs.STAGED, runs.STAGED_BOTH)
 def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> list[Judgement]:
     """One judgement per pair, in the order given. Every measurement of a pair is looked at; the worst decides."""
     found = index(measurements)
-    medians = _medians(pairs, found)
-    staged = _staged_by_class(pairs, found)
+    sound = [pair for pair in pairs if doubt_of_pair(pair, measurements) is None]
+    medians = _medians(sound, found)
+    staged = _staged_by_class(sound, found)
     judged = []
     for pair in pairs:
         there, back, both = subjects(pair.a, pair.b)
@@ -172,6 +181,8 @@ def _judge(
     if not one_way:
         reasons = [m.note for m in measured if m.note]
         return "unknown", f"not measured: {reasons[0]}" if reasons else "not measured"
+    if doubted := judgement.doubt:
+        return "unknown", doubted
     slower = min(one_way)
     duplex = both.gbps / slower if both and both.outcome == "ok" and both.gbps else None
     peer_access = {m.peer_access for m in measured if m.outcome == "ok"}
@@ -190,11 +201,35 @@ def _judge(
         return "warn", f"{'; '.join(pair.slots)}: the pair is as fast as that allows"
     if verdict in ("pass", "unknown") and pair.down:
         return "warn", f"{'; '.join(pair.down)}: the pair is as fast as the others allow"
-    return _second_look(judgement, slower) if verdict == "pass" else (verdict, cause)
+    if verdict in ("pass", "unknown"):
+        seen, odd = _second_look(judgement, slower)
+        return (seen, odd) if verdict == "pass" or seen == "warn" else (verdict, cause)
+    return verdict, cause
+
+
+def doubt_of_pair(pair: PairFacts, measurements: Sequence[Measurement]) -> str | None:
+    """Why copies of this pair cannot be believed: one is faster than the wires that it takes; None when all can be."""
+    own = [m for m in measurements if m.subject in subjects(pair.a, pair.b)]
+    direct = [m for m in own if not runs.through_host(m)]
+    staged = [m for m in own if runs.through_host(m)]
+    told = doubt(direct, pair.band.theoretical_uni, pair.link_class or "?") if pair.band else None
+    return told or (doubt(staged, pair.pcie_gbps, "PCIe") if pair.pcie_gbps else None)
+
+
+def doubt(measured: Sequence[Measurement], wire_gbps: float, link: str) -> str | None:
+    """Which of these copies is faster than a link that carries `wire_gbps` one way, and as much back; None = none."""
+    for each in measured:
+        carried = wire_gbps * (2 if "<>" in each.subject else 1)
+        if each.outcome == "ok" and each.gbps and each.gbps > IMPOSSIBLE * carried:
+            return (
+                f"{each.kind} {runs.arrow(each.subject)} reached {each.gbps:.1f} GB/s, and {link} carries "
+                f"{carried:.0f}: it is not the link that the topology shows, or was not measured rightly"
+            )
+    return None
 
 
 def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None]:
-    """What is odd about a pair whose bandwidth is as it should be."""
+    """What is odd about a pair whose bandwidth is as it should be, or of which nobody knows what it should be."""
     measured = [each for each in (judgement.forward, judgement.backward, judgement.both) if each]
     missing = next((each for each in measured if each.outcome == "skipped"), None)
     if missing is not None:
@@ -202,10 +237,16 @@ def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None
     latency = max((m.latency_us for m in judgement.other(runs.LATENCY) if m.latency_us), default=0.0)
     if latency >= _STAGED_LATENCY_US:
         return "warn", f"a small copy takes {latency:.0f} µs, as long as one through host memory"
-    for what, kind in (("reads reach", runs.READ), ("copies by a kernel reach", runs.KERNEL)):
+    both = judgement.both.gbps if judgement.both else None
+    for what, kind, writes in (
+        ("reads reach", runs.READ, gbps),
+        ("copies by a kernel reach", runs.KERNEL, gbps),
+        ("reads both ways at once reach", runs.READ_BOTH, both),
+        ("copies by kernels both ways at once reach", runs.KERNEL_BOTH, both),
+    ):
         rates = [m.gbps for m in judgement.other(kind) if m.outcome == "ok" and m.gbps]
-        if rates and min(rates) < _OPINION_SHARE * gbps:
-            return "warn", f"{what} only {min(rates):.1f} GB/s where writes by the copy engines reach {gbps:.1f}"
+        if rates and writes and min(rates) < _OPINION_SHARE * writes:
+            return "warn", f"{what} only {min(rates):.1f} GB/s where writes by the copy engines reach {writes:.1f}"
     return unsteady(measured)
 
 
@@ -281,9 +322,6 @@ def _judge_peer(
         if shares_a_wire:
             return "warn", f"both directions together are only {duplex:.1f} × one: {_shared(pair)}"
         return "unknown", f"no public number says what {pair.link_class or 'this pair'} should reach"
-    if faster > IMPOSSIBLE * band.theoretical_uni:
-        return "warn", f"faster than {pair.link_class} can be: the link is not what the topology says"
-
     verdict = against(slower, band.expected_uni, band)
     if verdict != "pass":
         return verdict, _why_slow(judgement, band, slower, faster, duplex)

@@ -11,11 +11,11 @@ from topoadvisor.evidence import Measurement
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.verify.judge import (
     CLASS_LEAST,
-    IMPOSSIBLE,
     Verdict,
     against,
     broken_by,
     by_lanes,
+    doubt,
     index,
     too_small,
     unsteady,
@@ -77,8 +77,8 @@ def _judge_host(
     if host.band is None:
         return "unknown", f"no public number says what {host.link} should reach"
     slower = min(rates)
-    if max(rates) > IMPOSSIBLE * host.band.theoretical_uni:
-        return "warn", f"faster than {host.link} can be: the link is not what was read"
+    if doubted := doubt(measured, host.band.theoretical_uni, host.link):
+        return "unknown", doubted
     verdict = against(slower, host.band.expected_uni, host.band)
     if verdict == "pass":
         return (
@@ -110,12 +110,13 @@ def _against_the_others(judged: list[HostJudgement]) -> list[HostJudgement]:
     """GPUs with the same link should be alike."""
     rates: dict[str, list[float]] = {}
     for each in judged:
-        rates.setdefault(each.host.link, []).extend(
-            m.gbps for m in (each.to_gpu, each.from_gpu) if m and m.outcome == "ok" and m.gbps
-        )
+        if each.verdict != "unknown":
+            rates.setdefault(each.host.link, []).extend(
+                m.gbps for m in (each.to_gpu, each.from_gpu) if m and m.outcome == "ok" and m.gbps
+            )
     sharper = []
     for each in judged:
-        alike = rates[each.host.link]
+        alike = rates.get(each.host.link, [])
         slowest = min((m.gbps for m in (each.to_gpu, each.from_gpu) if m and m.gbps), default=None)
         if each.verdict == "pass" and slowest and len(alike) > CLASS_LEAST:
             median = statistics.median(alike)

@@ -114,14 +114,14 @@ def verify(
         for a, b in itertools.combinations(gpus, 2)
         if reached.intersection(subjects(a.index, b.index))
     ]
-    believed = beliefs(snapshot, measurements)
+    pairs = judge(facts, measurements)
+    doubted = {(each.pair.a, each.pair.b) for each in pairs if each.doubt}
+    believed = beliefs(snapshot, [each for each in measurements if runs.pair(each) not in doubted])
     notes += remarks(believed, lambda: planned(snapshot, [gpu.index for gpu in gpus]))
     return Report(
-        pairs=judge(facts, measurements),
+        pairs=pairs,
         hosts=judge_hosts([expectation.host_facts(gpu) for gpu in gpus], measurements),
-        patterns=judge_patterns(
-            measurements, over_nvlink=lambda a, b: bool(topology.pair(f"gpu:{a}", f"gpu:{b}").nvlinks)
-        ),
+        patterns=judge_patterns(measurements, pairs),
         beliefs=believed,
         measurements=measurements,
         notes=notes,
