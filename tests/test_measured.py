@@ -7,34 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from made_trials import WON, size, trial
 
 from topoadvisor import advise, measured
 from topoadvisor.emit import nccl_conf, selection, shell
-from topoadvisor.evidence import Measurement, Trial, TrialSize
+from topoadvisor.evidence import Measurement, Trial
 from topoadvisor.ingest import detect
 from topoadvisor.render import scan_text
 from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.topology import graph, matrix
-
-WON = [
-    TrialSize(collective="all_reduce", size_bytes=1 << 20, verdict="no difference", difference=0.02),
-    TrialSize(collective="all_reduce", size_bytes=1 << 28, verdict="faster", difference=0.05, low=0.04, high=0.06),
-    TrialSize(collective="all_reduce", size_bytes=1 << 30, verdict="faster", difference=0.045, low=0.04, high=0.05),
-]
-
-
-def trial(**more: Any) -> Trial:
-    fields: dict[str, Any] = {
-        "settings": {"NCCL_MIN_CTAS": "32"},
-        "gpus": [0, 1],
-        "sizes": WON,
-        "rounds": 8,
-        "keep": True,
-        "cost": "32 channels instead of 24",
-        "nccl": "2.28.9",
-        "date": "2026-11-30T12:00:00+00:00",
-    }
-    return Trial(**{**fields, **more})
 
 
 def machine(*trials: Trial, **more: Any) -> Snapshot:
@@ -86,7 +67,7 @@ def test_what_did_not_win_is_not_advised() -> None:
         {"failure": "it crashed"},
         {"sizes": []},
         {"sizes": WON[:1]},
-        {"sizes": [*WON, TrialSize(collective="all_reduce", size_bytes=8, verdict="slower", difference=-0.3)]},
+        {"sizes": [*WON, size(-0.3, 8)]},
     ],
 )
 def test_a_mark_to_keep_it_is_not_enough(more: dict[str, Any]) -> None:
@@ -96,13 +77,13 @@ def test_a_mark_to_keep_it_is_not_enough(more: dict[str, Any]) -> None:
 
 
 def test_what_was_not_decided_is_said_with_the_advice() -> None:
-    open_end = TrialSize(collective="all_gather", size_bytes=1 << 30, verdict="unknown", difference=0.05)
+    open_end = size(0.05, collective="all_gather", verdict="unknown")
     settings, _, _ = measured.proven(
-        machine(trial(sizes=[*WON, open_end], rounds=1)), version="2.28.9", taken=(), gpus=(0, 1)
+        machine(trial(sizes=[*WON, open_end], rounds=4)), version="2.28.9", taken=(), gpus=(0, 1)
     )
     assert settings[0].reason == (
         "measured on this machine: all_reduce faster at 2 sizes (+4.5 to +5.0 %), slower at none, "
-        "not decided at 1 size, 1 round, 2026-11-30"
+        "not decided at 1 size, 4 rounds, 2026-11-30"
     )
 
 
@@ -130,7 +111,7 @@ def test_where_measurements_stand_above_them_rings_are_said_to_be_on_paper() -> 
 
 
 def small_gain(**more: Any) -> Trial:
-    sizes = [TrialSize(collective="all_reduce", size_bytes=1 << 30, verdict="faster", difference=0.02)]
+    sizes = [size(0.02)]
     return trial(settings={"NCCL_ALGO": "Ring"}, sizes=sizes, date="2026-12-01T12:00:00+00:00", **more)
 
 
@@ -223,7 +204,7 @@ def test_lines_for_the_screen() -> None:
         Measurement(kind="alltoall", subject="gpu:0,gpu:1", gbps=1.5, size_bytes=64 << 10),
     ]
     broke = trial(settings={"NCCL_BUFFSIZE": "8"}, failure="SIGFPE", keep=False)
-    open_ends = [TrialSize(collective="all_reduce", size_bytes=1 << 30, verdict="unknown", difference=0.05)]
+    open_ends = [size(0.05, verdict="unknown")]
     stopped = trial(settings={"NCCL_ALGO": "Ring"}, sizes=open_ends, keep=False)
     snapshot = machine(trial(), broke, stopped, measurements=runs)
     assert measured.lines(snapshot, graph.build(snapshot)) == [

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
-from topoadvisor.fields import Count, Int, Positive
+from topoadvisor.fields import Count
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv"]
+COLLECTIVES: Final[tuple[Collective, ...]] = get_args(Collective)
 
 Gbps = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 """All GPUs of the largest NVLink domains together carry less than a tenth of the most; 0 = too slow to show."""
+Rate = Annotated[float, msgspec.Meta(ge=1e-9, le=1e6)]
+"""GB/s of a collective that ran: one byte in a second is the least."""
 Micros = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 """No copy takes a week; 0 = too short to show."""
 Share = Annotated[float, msgspec.Meta(gt=-1, le=1e6)]
 """Of a rate that became another: nothing loses more than all of itself."""
+Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+"""Bytes of a buffer: no GPU has a TiB of memory."""
+
+LEAST: Final = 0.01
+"""Differences below this share change no decision."""
+FEWEST_ROUNDS: Final = 4
+"""With three rounds an interval is about four times as wide as with six."""
 
 _SLOWEST: Final = 0.001
-"""GB/s: rates are written with three decimals at most."""
+"""GB/s: rates of measurements are written with three decimals at most."""
+_DIGIT: Final = 1e-5
+"""Differences are written with five decimals."""
+_YEARS: Final = range(2015, 2100)
+"""NCCL was first released in 2015."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.A)
+_VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.A)
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -40,7 +60,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Median time of one small copy."""
     spread: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     """(max − min) / median over the repeats."""
-    size_bytes: Positive | None = None
+    size_bytes: Size | None = None
     repeats: Count | None = None
     peer_access: bool | None = None
     data_ok: bool | None = None
@@ -51,18 +71,21 @@ class Measurement(Struct, frozen=True, kw_only=True):
     date: str | None = None
 
     def __post_init__(self) -> None:
-        _check_rates(self.gbps, self.slowest_gbps)
+        _moment(self.date)
+        for rate in (self.gbps, self.slowest_gbps):
+            if rate is not None and 0 < rate < _SLOWEST:
+                raise ValueError(f"{rate:.3g} GB/s is less than a measurement shows")
 
 
 class TrialSize(Struct, frozen=True, kw_only=True):
-    """One collective at one size, with a setting and without."""
+    """One collective at one size, with a setting and without. What is decided has all numbers."""
 
-    collective: str
-    size_bytes: Positive
+    collective: Collective
+    size_bytes: Size
     verdict: Literal["faster", "slower", "no difference", "unknown"]
-    baseline_gbps: Gbps | None = None
+    baseline_gbps: Rate | None = None
     """Bus bandwidth, geometric mean over the rounds."""
-    variant_gbps: Gbps | None = None
+    variant_gbps: Rate | None = None
     difference: Share | None = None
     """Mean over the rounds as a share of the baseline: 0.05 = 5 % faster."""
     low: Share | None = None
@@ -70,13 +93,26 @@ class TrialSize(Struct, frozen=True, kw_only=True):
     """Its interval."""
 
     def __post_init__(self) -> None:
-        _check_rates(self.baseline_gbps, self.variant_gbps)
         known = [each for each in (self.low, self.difference, self.high) if each is not None]
         if known != sorted(known):
             raise ValueError("the difference lies outside of its interval from `low` to `high`")
-        sign = {"faster": 1, "slower": -1}.get(self.verdict, 0)
-        if sign and (self.difference is None or self.difference * sign <= 0):
-            raise ValueError(f"the verdict is {self.verdict}, and the difference does not say so")
+        if self.baseline_gbps and self.variant_gbps and self.difference is not None:
+            ratio = self.variant_gbps / self.baseline_gbps
+            if abs(ratio - 1 - self.difference) > (1 + ratio) * (0.002 + 0.0005 / self.baseline_gbps):
+                raise ValueError(f"the rates differ by {ratio - 1:+.1%}, and the difference is {self.difference:+.1%}")
+        if self.verdict == "unknown":
+            return
+        if self.baseline_gbps is None or self.variant_gbps is None or None in (self.difference, self.low, self.high):
+            raise ValueError(f"the verdict is {self.verdict}, and not all numbers that say so are there")
+        if self.verdict not in self._possible():
+            raise ValueError(f"the verdict is {self.verdict}, and the difference with its interval does not say so")
+
+    def _possible(self) -> set[str]:
+        """The verdicts that the numbers allow; two where rounding hides which."""
+        mean, low, high = self.difference or 0.0, self.low or 0.0, self.high or 0.0
+        sign = "faster" if mean > 0 else "slower"
+        reach = min(abs(mean) - LEAST, max(low, -high))
+        return ({sign} if reach > -_DIGIT else set()) | ({"no difference"} if reach < _DIGIT else set())
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -84,7 +120,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     settings: dict[str, str | None]
     """None: it was unset."""
-    gpus: list[Int]
+    gpus: list[Annotated[int, msgspec.Meta(ge=0)]]
     sizes: list[TrialSize] = []
     rounds: Count = 0
     keep: bool = False
@@ -96,13 +132,34 @@ class Trial(Struct, frozen=True, kw_only=True):
     date: str | None = None
 
     def __post_init__(self) -> None:
-        if self.rounds == 0 and any(size.verdict != "unknown" for size in self.sizes):
-            raise ValueError("a size is decided, and no round is complete")
+        if not self.settings:
+            raise ValueError("a trial without settings tries nothing")
+        if fault := next(filter(None, (setting_fault(*each) for each in self.settings.items())), None):
+            raise ValueError(fault)
+        if len(self.gpus) < 2 or len(set(self.gpus)) < len(self.gpus):
+            raise ValueError("a trial is over two GPUs or more, each of them once")
+        if len({(size.collective, size.size_bytes) for size in self.sizes}) < len(self.sizes):
+            raise ValueError("a trial has each collective at each size once")
+        if self.rounds < FEWEST_ROUNDS and any(size.verdict != "unknown" for size in self.sizes):
+            raise ValueError(f"a size is decided, and {self.rounds} rounds are too few to decide anything")
+        if self.nccl is not None and not _VERSION.fullmatch(self.nccl):
+            raise ValueError(f"{self.nccl[:40]!r} is no version of NCCL")
+        _moment(self.date)
+
+    @property
+    def moment(self) -> datetime | None:
+        """When it was made."""
+        return _moment(self.date)
+
+    @property
+    def wins(self) -> bool:
+        """It is faster somewhere, and hurts nowhere."""
+        return worth_keeping(self.failure, [size.verdict for size in self.sizes])
 
     @property
     def won(self) -> bool:
         """It is the one to keep, and what was measured agrees."""
-        return self.keep and worth_keeping(self.failure, [size.verdict for size in self.sizes])
+        return self.keep and self.wins
 
 
 def worth_keeping(failure: str | None, verdicts: Sequence[str]) -> bool:
@@ -110,8 +167,24 @@ def worth_keeping(failure: str | None, verdicts: Sequence[str]) -> bool:
     return failure is None and "faster" in verdicts and "slower" not in verdicts
 
 
-def _check_rates(*rates: float | None) -> None:
-    """Raises ValueError for GB/s that nothing measures: above zero, and too little to be written down."""
-    for rate in rates:
-        if rate is not None and 0 < rate < _SLOWEST:
-            raise ValueError(f"{rate:.3g} GB/s is less than a measurement shows")
+def setting_fault(name: str, value: str | None) -> str | None:
+    """Why no variable can have been tried with this name and value; None when it can."""
+    if not _NAME.fullmatch(name):
+        return f"{name[:60]!r} is no name of a variable"
+    if value is not None and not (value and value.isprintable()):
+        return f"the value of {name} is empty, which is not tried, or holds letters that no variable can have"
+    return None
+
+
+def _moment(date: str | None) -> datetime | None:
+    """The moment that a date in ISO 8601 names, in UTC where it names no zone. Raises ValueError for anything else."""
+    if date is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(date)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{date[:40]!r} is no date like 2026-11-30T12:00:00+00:00") from None
+    if moment.year not in _YEARS:
+        raise ValueError(f"nothing was measured in {moment.year}")
+    return moment

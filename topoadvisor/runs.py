@@ -32,6 +32,12 @@ FIRST: Final = (PEER, PEER_BOTH, TO_HOST, HOST_BOTH)
 """What every link is measured by; the others are second opinions."""
 
 
+COPIES: Final = (
+    *(PEER, PEER_BOTH, LATENCY, STAGED, STAGED_BOTH, READ, READ_BOTH, KERNEL, KERNEL_BOTH),
+    *(TO_HOST, HOST_BOTH, RING, SWITCH),
+)
+
+
 def ended(run: Measurement) -> str:
     """One of `OUTCOMES`; data that arrived changed is no success, whatever else was noted."""
     return "wrong-data" if run.data_ok is False else run.outcome

@@ -14,12 +14,12 @@ import nccl_logs
 import pytest
 
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.evidence import COLLECTIVES
 from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Driver, Gpu, NcclLibrary, Snapshot
 from topoadvisor.verify import collectives, collectives_report, group
 from topoadvisor.verify.collectives import CollectiveReport, Expected
 from topoadvisor.verify.documents import Collectives
-from topoadvisor.verify.rank_messages import COLLECTIVES
 
 ADDRESSES = ["0000:1b:00.0", "0000:1d:00.0"]
 """As the written logs have them."""

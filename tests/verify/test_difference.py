@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from topoadvisor.verify.difference import FEWEST_ROUNDS, Difference, compare, confirm, student
+from topoadvisor.evidence import FEWEST_ROUNDS
+from topoadvisor.verify.difference import Difference, compare, confirm, student
 
 SIZES = ("64 KiB", "1 MiB", "8 MiB", "64 MiB", "256 MiB", "1 GiB")
 NOISE = (0.18, 0.25, 0.06, 0.008, 0.005, 0.003)

@@ -14,9 +14,10 @@ import numpy
 import pytest
 from fake_cuda import ADDRESSES, FakeCuda, words
 
+from topoadvisor.evidence import COLLECTIVES
 from topoadvisor.verify import ranks
 from topoadvisor.verify.libnccl import Library, NcclError
-from topoadvisor.verify.rank_messages import COLLECTIVES, Case, RankJob, RankLine
+from topoadvisor.verify.rank_messages import Case, RankJob, RankLine
 
 Spoil = Callable[[str, int, int, int], None]
 """(collective, rank, target buffer, elements there)"""

@@ -8,14 +8,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import networkx as nx
 import pytest
+from made_trials import size
 
 from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.evidence import Measurement, Trial, TrialSize
+from topoadvisor.evidence import Measurement, Trial
 from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Driver, Gpu, PcieLink, Snapshot, decode, encode, save
 from topoadvisor.topology import graph
@@ -322,7 +322,7 @@ def test_progress_counts_steps() -> None:
     told: list[tuple[int, int, str]] = []
     snapshot, topology = machine(2)
     converse = children()[0]
-    verify(snapshot, topology, OPTIONS, converse=converse, date="", progress=lambda *step: told.append(step))
+    verify(snapshot, topology, OPTIONS, converse=converse, date="2026-11-30", progress=lambda *step: told.append(step))
     assert told[1] == (0, 13, "peer-copy gpu:0>gpu:1")
     assert [done for done, _, _ in told[1:]] == list(range(13))
 
@@ -351,7 +351,7 @@ def test_missing_cupy_names_the_package_for_the_driver() -> None:
     for cuda, package in (("13.0", "cupy-cuda13x"), ("12.4", "cupy-cuda12x")):
         older = msgspec.structs.replace(snapshot, driver=Driver(cuda=cuda))
         with pytest.raises(NothingDetermined) as caught:
-            verify(older, topology, OPTIONS, converse=children(answer=Look(missing="cupy"))[0], date="")
+            verify(older, topology, OPTIONS, converse=children(answer=Look(missing="cupy"))[0], date="2026-11-30")
         assert caught.value.hint == f"pip install {package}"
 
 
@@ -475,15 +475,10 @@ def test_saving_keeps_what_a_later_run_does_not_replace() -> None:
         pair,
         small,
     ]
-    won = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("faster")], rounds=8, keep=True)
-    interrupted = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("unknown")], rounds=1)
+    won = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size(0.05)], rounds=8, keep=True)
+    interrupted = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size(0.05, verdict="unknown")], rounds=1)
     assert with_trials(Snapshot(trials=[won]), [interrupted]).trials == [won]
     assert with_trials(Snapshot(trials=[interrupted]), [won]).trials == [won]
-
-
-def size(verdict: Any, size_bytes: int = 1 << 20) -> TrialSize:
-    difference = 0.05 if verdict == "faster" else None
-    return TrialSize(collective="all_reduce", size_bytes=size_bytes, verdict=verdict, difference=difference)
 
 
 def test_a_snapshot_of_another_driver_is_told_about(tmp_path: Path) -> None:
@@ -506,8 +501,8 @@ def test_what_others_saved_meanwhile_stays(tmp_path: Path) -> None:
 
 
 def test_a_trial_at_other_sizes_adds_to_the_one_before() -> None:
-    wide = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("faster", 1 << 26)], rounds=8, keep=True)
-    narrow = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size("no difference", 1 << 16)], rounds=4)
+    wide = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size(0.05, 1 << 26)], rounds=8, keep=True)
+    narrow = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size(0.0, 1 << 16)], rounds=4)
     merged = with_trials(Snapshot(trials=[wide]), [narrow]).trials
     assert [(each.size_bytes, each.verdict) for each in merged[0].sizes] == [
         (1 << 16, "no difference"),
@@ -531,7 +526,7 @@ def test_saving_replaces_only_what_was_measured_again(tmp_path: Path) -> None:
     snapshot, _ = machine()
     old = [
         Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=1.0),
-        Measurement(kind="all-reduce", subject="node", gbps=326.0),
+        Measurement(kind="all_gather", subject="gpu:0,gpu:1", gbps=326.0),
     ]
     path = tmp_path / "node.json"
     saved = msgspec.structs.replace(snapshot, measurements=old, origin="earlier")
@@ -541,7 +536,7 @@ def test_saving_replaces_only_what_was_measured_again(tmp_path: Path) -> None:
     merged = with_measurements(base, measure(2).measurements)
     assert merged.origin == "earlier"
     assert [(m.kind, m.gbps) for m in merged.measurements][:4] == [
-        ("all-reduce", 326.0),
+        ("all_gather", 326.0),
         ("peer-copy", 395.8),
         ("peer-copy", 395.8),
         ("peer-copy-both", 779.9),
@@ -559,6 +554,10 @@ def test_saving_needs_a_snapshot_of_this_machine_or_a_new_name(tmp_path: Path) -
     broken.write_text("nothing of ours")
     with pytest.raises(InputError):
         base_for(broken, snapshot)
+    unsound = tmp_path / "unsound.json"
+    save(msgspec.structs.replace(snapshot, trials=[Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 9])]), unsound)
+    with pytest.raises(InputError, match="gpus holds 9"):
+        base_for(unsound, snapshot)
     assert broken.read_text() == "nothing of ours"
     with pytest.raises(InputError, match="folder"):
         base_for(tmp_path / "no" / "such.json", snapshot)
@@ -576,6 +575,6 @@ def test_what_nccl_chooses_by_a_wrong_constant_is_said() -> None:
 
     addresses = [gpu.address or "" for gpu in here.gpus]
     seen = Look(cupy="14.2.0", runtime="13.2", driver="13.0", addresses=addresses)
-    report = verify(here, graph.build(here), OPTIONS, converse=children(slow, seen)[0], date="")
+    report = verify(here, graph.build(here), OPTIONS, converse=children(slow, seen)[0], date="2026-11-30")
     told = next(note for note in report.notes if note.startswith("NCCL plans with"))
     assert "By that NCCL 2.28.9 chooses 12 rings of 30 GB/s, as `topoadvisor predict` shows." in told

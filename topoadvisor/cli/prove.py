@@ -25,10 +25,11 @@ from topoadvisor.cli.common import (
 from topoadvisor.cli.quantities import now, size_bytes
 
 if TYPE_CHECKING:
+    from topoadvisor.evidence import Collective
     from topoadvisor.snapshot import Snapshot
     from topoadvisor.verify.group import Group
     from topoadvisor.verify.prove import Arm
-    from topoadvisor.verify.rank_messages import Case, Collective
+    from topoadvisor.verify.rank_messages import Case
     from topoadvisor.verify.ready import Ready
 
 
@@ -166,8 +167,8 @@ def _what(
     like: str | None, collectives: list[str] | None, sizes: list[str] | None
 ) -> tuple[tuple[Collective, ...], tuple[int, ...]]:
     from topoadvisor.errors import TopoAdvisorError
+    from topoadvisor.evidence import COLLECTIVES
     from topoadvisor.verify import prove as proving
-    from topoadvisor.verify.rank_messages import COLLECTIVES
 
     if like is not None:
         if collectives or sizes:

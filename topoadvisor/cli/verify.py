@@ -118,7 +118,8 @@ def _collectives(
     format: TextOrJson,
 ) -> None:
     from topoadvisor.cli import progress
-    from topoadvisor.verify import collectives, collectives_report, group, rank_messages
+    from topoadvisor.evidence import COLLECTIVES
+    from topoadvisor.verify import collectives, collectives_report, group
 
     with progress.bar("collectives") as tell:
         here, ranks, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline, progress=tell)
@@ -127,7 +128,7 @@ def _collectives(
             live,
             here.gpus,
             ranks,
-            cases=group.cases(rank_messages.COLLECTIVES, sizes, len(here.gpus), batches=repeats),
+            cases=group.cases(COLLECTIVES, sizes, len(here.gpus), batches=repeats),
             library=library,
             expect=lambda version, largest: collectives.expected(
                 live, [gpu.index for gpu in here.gpus], version, largest

@@ -1,4 +1,4 @@
-"""What a snapshot cannot say about any machine: two devices in one place, addresses that are none.
+"""What a snapshot cannot say about any machine: two devices in one place, measurements over GPUs that are not there.
 
 Types and ranges are checked where it is decoded; this is what only several values show together.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from topoadvisor import pci
+from topoadvisor import pci, runs
 from topoadvisor.errors import InputError
+from topoadvisor.evidence import COLLECTIVES
 from topoadvisor.snapshot import Snapshot
 
 Place = tuple[str, Hashable]
@@ -18,7 +19,7 @@ Place = tuple[str, Hashable]
 def check(snapshot: Snapshot, *, file: str) -> Snapshot:
     """The snapshot itself. Raises InputError, with the JSON path, for what no machine can be."""
     places = (*_once(snapshot), *_addresses(snapshot))
-    if problem := next(filter(None, (_twice(places), _no_address(snapshot))), None):
+    if problem := next(filter(None, (_twice(places), _no_address(snapshot), *_measured(snapshot))), None):
         raise InputError(
             problem, file=file, hint="Was it changed by hand, or damaged? `topoadvisor capture` writes a fresh one."
         )
@@ -64,6 +65,25 @@ def _no_address(snapshot: Snapshot) -> str | None:
         if address is not None and not _is_normal(address):
             return f"{path} is {address[:40]!r}, which is no PCI address like 0000:1a:00.0"
     return None
+
+
+def _measured(snapshot: Snapshot) -> Iterator[str]:
+    """Measurements and trials of a kind, or over GPUs, that there is not."""
+    here = {gpu.index for gpu in snapshot.gpus}
+    ends_here = {runs.HOST, *(f"gpu:{index}" for index in here)}
+    for place, run in enumerate(snapshot.measurements):
+        if run.kind not in runs.COPIES and run.kind not in COLLECTIVES:
+            yield f"$.measurements[{place}].kind is {run.kind[:40]!r}, which nothing measures"
+        ends = runs.ends(run)
+        once = ends[1:] if len(ends) > 2 and ends[0] == ends[-1] else ends
+        if not ends_here.issuperset(ends) or len(once) < 2 or len(set(once)) < len(once):
+            yield (
+                f"$.measurements[{place}].subject is {run.subject[:40]!r}, and a measurement is between GPUs of this "
+                "machine, or one and the host"
+            )
+    for place, trial in enumerate(snapshot.trials):
+        if gone := [index for index in trial.gpus if index not in here]:
+            yield f"$.trials[{place}].gpus holds {gone[0]}, and this machine has no such GPU"
 
 
 def _is_normal(address: str) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 
 from topoadvisor.advice import Advice
 from topoadvisor.errors import InputError, TopoAdvisorError
+from topoadvisor.evidence import setting_fault
 from topoadvisor.nccl import settings as register
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.verify.group import Settings
@@ -27,8 +28,6 @@ def from_words(words: Sequence[str]) -> Settings:
             raise TopoAdvisorError(
                 f"{word[:60]!r} is no setting", hint="Write it as NCCL_MIN_CTAS=32, or as NCCL_MIN_CTAS= to unset it."
             )
-        if "\0" in value or not value.isprintable():
-            raise TopoAdvisorError(f"the value of {name} holds letters that no variable can have")
         if name in asked and asked[name] != (value or None):
             raise TopoAdvisorError(f"{name} is given twice", hint="Prove one value after the other.")
         asked[name] = value or None
@@ -58,7 +57,9 @@ def from_advice(data: bytes, *, file: str) -> Settings:
 
 
 def _allowed(asked: dict[str, str | None]) -> dict[str, str | None]:
-    for name in asked:
+    for name, value in asked.items():
+        if fault := setting_fault(name, value):
+            raise TopoAdvisorError(fault)
         if name in _OURS:
             raise TopoAdvisorError(f"{name} cannot be proved: the measurement sets it itself, or stands on it")
     return asked

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
-from topoadvisor.evidence import Measurement
+from topoadvisor.evidence import COLLECTIVES, Measurement
 from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
@@ -18,7 +18,7 @@ from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks
 from topoadvisor.verify.group import Group, Interrupted, Progress, Result, Run, group_of
 from topoadvisor.verify.judge import Verdict
-from topoadvisor.verify.rank_messages import COLLECTIVES, Case
+from topoadvisor.verify.rank_messages import Case
 from topoadvisor.verify.ready import Ready, ready
 
 DEFAULT_SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)

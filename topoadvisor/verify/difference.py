@@ -18,14 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from topoadvisor.evidence import FEWEST_ROUNDS, LEAST
+
 Verdict = Literal["faster", "slower", "no difference", "unknown"]
 
 MISS: Final = 0.05
 """Chance that any interval of one trial misses its true value."""
-LEAST: Final = 0.01
-"""Smaller differences change no decision."""
-FEWEST_ROUNDS: Final = 4
-"""With three rounds the interval is about four times as wide as with six."""
 SHARP: Final = 0.05
 """Up to this half width an interval is called sharp; beyond it a real difference may hide in it."""
 

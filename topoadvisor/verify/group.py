@@ -14,12 +14,13 @@ from typing import Final
 import msgspec
 
 from topoadvisor.errors import InputError
+from topoadvisor.evidence import Collective
 from topoadvisor.ingest import nccl_log
 from topoadvisor.ingest.nccl_log_summary import Summary
 from topoadvisor.verify import child
 from topoadvisor.verify.child import End, Start
 from topoadvisor.verify.messages import FASTEST
-from topoadvisor.verify.rank_messages import Began, Case, Collective, RankJob, RankLine, Timed
+from topoadvisor.verify.rank_messages import Began, Case, RankJob, RankLine, Timed
 
 Progress = Callable[[int, int, str], None]
 """(cases done, cases in all, what was run)."""

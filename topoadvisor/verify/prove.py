@@ -8,11 +8,11 @@ from typing import Final
 
 from topoadvisor import measured
 from topoadvisor.errors import Broken
-from topoadvisor.evidence import worth_keeping
+from topoadvisor.evidence import LEAST, Collective, worth_keeping
 from topoadvisor.numbers import size_text
-from topoadvisor.verify.difference import LEAST, Difference, compare, confirm
+from topoadvisor.verify.difference import Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings
-from topoadvisor.verify.rank_messages import Case, Collective
+from topoadvisor.verify.rank_messages import Case
 
 DEFAULT_ROUNDS: Final = 8
 DEFAULT_SIZES: Final = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)

@@ -223,7 +223,7 @@ def _size(case: Case, difference: Difference) -> TrialSize:
 
 
 def _rounded(gbps: float | None) -> float | None:
-    return None if gbps is None else round(gbps, 3)
+    return None if gbps is None else float(f"{gbps:.6g}")
 
 
 def document(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> Proved:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated
 
 import msgspec
 
+from topoadvisor.evidence import Collective
 from topoadvisor.verify.messages import Bytes, Seconds, Struct
-
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv"]
-COLLECTIVES: Final[tuple[Collective, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv")
 
 
 class Case(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,8 @@ import msgspec
 from topoadvisor import cpu_lists, runs
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
-from topoadvisor.evidence import Measurement, Trial
+from topoadvisor.evidence import COLLECTIVES, Measurement, Trial
+from topoadvisor.ingest import sound
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
@@ -25,7 +26,6 @@ from topoadvisor.verify.judge import Judgement, judge, subjects
 from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.verify.messages import FASTEST, Job, Line, Measured
-from topoadvisor.verify.rank_messages import COLLECTIVES
 from topoadvisor.verify.ready import ready
 from topoadvisor.verify.selection import Options, Planned
 
@@ -273,7 +273,7 @@ def base_for(path: Path, live: Snapshot) -> Snapshot:
         return live
     if not path.is_file():
         raise InputError("this is no file", file=str(path), hint="--save takes the name of a snapshot, or a new name.")
-    saved = snapshots.decode(path.read_bytes(), file=str(path))
+    saved = sound.check(snapshots.decode(path.read_bytes(), file=str(path)), file=str(path))
     same_places = [gpu.address for gpu in saved.gpus] == [gpu.address for gpu in live.gpus]
     # Identical nodes have identical addresses; placeholders in a redacted snapshot cannot tell them apart.
     same_boards = saved.redacted or [gpu.uuid for gpu in saved.gpus] == [gpu.uuid for gpu in live.gpus]
