@@ -111,8 +111,7 @@ def _facts(info: SettingInfo) -> Iterator[str]:
     ]
     yield ", ".join(part for part in life if part)
     kind = f", {info.kind}" if info.kind else ""
-    equal = {"yes": ", the same on every rank", "no": ", may differ between ranks"}.get(info.equal or "", "")
-    yield f"class {info.setting_class}{kind}, for the {info.scope}{equal}"
+    yield f"class {info.setting_class}{kind}, for the {info.scope}, {info.agreement}"
     if info.history:
         yield "default " + ", then ".join(f"`{value}` ({since})" for since, value in info.history.items())
     elif info.default:

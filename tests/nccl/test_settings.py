@@ -56,6 +56,19 @@ def test_every_variable_of_nccl_has_a_parser_a_kind_and_a_default() -> None:
             assert (info.minimum, info.maximum) == (0, 2 ** info.bits[-1] - 1), name
 
 
+def test_whether_ranks_must_agree_is_known_for_nearly_every_variable() -> None:
+    unknown = {name for name, info in registry().items() if info.equal is None}
+    assert len(unknown) <= 10, "settle new variables by NCCL's source"
+    assert registry()["NCCL_BUFFSIZE"].agreement == "must be the same on every rank"
+    assert registry()["NCCL_IB_HCA"].agreement == "must be the same on every rank of a machine"
+    assert registry()["NCCL_DEBUG"].agreement == "may differ between ranks"
+    assert registry()["NCCL_SINGLE_RING_THRESHOLD"].agreement == "not known whether ranks may differ"
+
+
+def test_what_never_is_read_may_differ() -> None:
+    assert {info.equal for info in registry().values() if info.reads == "never"} == {"no"}
+
+
 def test_neighbours_name_their_owner_and_are_not_read_by_nccl() -> None:
     for name, info in neighbours().items():
         assert info.owner != "NCCL", name

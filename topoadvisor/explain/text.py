@@ -33,7 +33,6 @@ _CLASSES_OF_OTHERS: Final = _CLASSES | {
     "diagnostic": "for finding faults, not for production",
 }
 """NCCL reads nccl.conf when it starts; for whoever reads these that is too late, or never."""
-_EQUAL: Final = {"yes": "must be the same on every rank", "no": "may differ between ranks"}
 _MANUAL: Final = {
     "system": "In NCCL's manual under system configuration.",
     "debugging": "In NCCL's manual under debugging, not to be kept in production.",
@@ -92,9 +91,7 @@ def _headline(info: SettingInfo) -> str:
     classes = _CLASSES if own else _CLASSES_OF_OTHERS
     parts = [f"{info.setting_class}: {classes[info.setting_class]}"]
     parts.append(f"{_KINDS[info.kind]}, {_SCOPES[info.scope]}" if info.kind else f"a setting {_SCOPES[info.scope]}")
-    if info.equal:
-        parts.append(_EQUAL[info.equal])
-    return "; ".join([*parts, _life(info) if own else _neighbour_life(info)])
+    return "; ".join([*parts, info.agreement, _life(info) if own else _neighbour_life(info)])
 
 
 def _life(info: SettingInfo) -> str:

@@ -308,7 +308,8 @@ CODES: Final = {
         "warning",
         "A variable that all ranks must share, set for some",
         "Both ends of a connection compute sizes, algorithms and channels from it by themselves; ranks that differ "
-        "hang or fail. Info where the condition asks for the host: a job may not span both kinds.",
+        "hang or fail. What describes the machine, such as its NICs, need only be the same within it. Info where the "
+        "condition asks for the host: a job may not span both kinds.",
         "Set it for all ranks.",
         'if [ "$RANK" = 0 ]; then\n  export NCCL_BUFFSIZE=8388608\nfi\n./train\n',
         "run.sh",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from topoadvisor.lint import spelling
+from topoadvisor.lint.asked import Asked
 from topoadvisor.lint.document import Severity
 from topoadvisor.nccl import settings
 
@@ -90,8 +91,8 @@ class Assignment:
     """Who gets it: assignments of different groups never meet. 0 = whatever runs afterwards."""
     statement: int | None = None
     """Where its statement begins."""
-    only: Literal["rank", "host"] | None = None
-    """Whether the condition around it asks for the rank, or for the host."""
+    only: Asked | None = None
+    """Whether the condition around it, or its value, asks for the rank or for the host."""
     role: str | None = None
     """Which pods of a job get it."""
     programs: tuple[str, ...] = ()

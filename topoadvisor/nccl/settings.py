@@ -70,7 +70,7 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     parser: Parser | None = None
     """How its text is read; None = not by NCCL."""
     equal: Literal["yes", "no"] | None = None
-    """Whether all ranks must have the same value; None = not known."""
+    """Whether all ranks must have the same value (with scope `node`: all ranks of one machine); None = not known."""
     default: str | None = None
     """In the newest release."""
     history: dict[str, str] = {}
@@ -89,6 +89,15 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     documented: Literal["system", "debugging"] | None = None
     """Its part of NCCL's manual."""
     pitfalls: list[str] = []
+
+    @property
+    def agreement(self) -> str:
+        """Whether ranks must have the same value, in words."""
+        if self.equal is None:
+            return "not known whether ranks may differ"
+        if self.equal == "no":
+            return "may differ between ranks"
+        return f"must be the same on every rank{' of a machine' if self.scope == 'node' else ''}"
 
     def exists_in(self, version: str | None) -> bool:
         """Whether a release of NCCL reads it; None = the newest. Raises ValueError for what is no version."""

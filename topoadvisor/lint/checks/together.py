@@ -219,11 +219,10 @@ def ranks(contents: Contents) -> Iterator[Found]:
         others = [other for other in contents.assignments if other.name == each.name and other.branch != each.branch]
         if each.value is not None and any(other.value == each.value for other in others):
             continue
-        if each.only == "rank":
-            message = f"{each.name} must be the same on every rank, and this line is for some of them"
-            yield about(each, "ENV161", message)
-        else:
-            message = f"{each.name} must be the same on every rank, and this line is for some hosts"
+        if each.only == "local rank" or (each.only == "rank" and info.scope != "node"):
+            yield about(each, "ENV161", f"{each.name} {info.agreement}, and what this line sets depends on the rank")
+        elif each.only == "host" and info.scope != "node":
+            message = f"{each.name} {info.agreement}, and what this line sets depends on the host"
             yield about(each, "ENV161", message, severity="info")
     yield from _roles(contents)
 
@@ -242,7 +241,7 @@ def _roles(contents: Contents) -> Iterator[Found]:
     names = {each.name for each in contents.assignments if each.role is not None}
     for name in sorted(names):
         info = settings.find(name)
-        if info is None or info.equal != "yes":
+        if info is None or info.equal != "yes" or info.scope == "node":
             continue
         given = [each for each in contents.assignments if each.name == name and each.role in ranks]
         by_role = {role: {each.value for each in given if each.role == role} for role in ranks}
@@ -250,4 +249,4 @@ def _roles(contents: Contents) -> Iterator[Found]:
             each.value is not None for each in given
         ):
             said = ", ".join(f"{role}: {' '.join(map(str, values)) or 'not set'}" for role, values in by_role.items())
-            yield about(given[0], "ENV161", f"{name} must be the same on every rank, and differs between pods ({said})")
+            yield about(given[0], "ENV161", f"{name} {info.agreement}, and differs between pods ({said})")

@@ -6,8 +6,9 @@ import ast
 import re
 import warnings
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
+from topoadvisor.lint.asked import asked
 from topoadvisor.lint.model import Assignment, Contents, Unreadable, watched
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import embedded, python_texts, shell
@@ -27,8 +28,6 @@ _COMMANDS: Final = frozenset(
 _NAMED: Final = re.compile(r"[A-Za-z_]\w*=")
 _STARTS: Final = frozenset({"init_process_group", "init_distributed", "initialize_model_parallel"})
 """Calls after which PyTorch has read its variables, and NCCL may have."""
-_RANK: Final = re.compile(r"(?i)(?<![a-z])(local_|node_|global_)?rank(?![a-z])|is_main_process|is_master|PROCID")
-_HOST: Final = re.compile(r"(?i)hostname|gethostname|uname")
 
 
 def read(piece: Piece) -> Contents:
@@ -268,9 +267,7 @@ class _Reader:
         if quote is not None and not process:
             text = quote = None
         at = self._at(place) + (1 if isinstance(place, ast.Constant) else 0)
-        only: Literal["rank", "host"] | None = "rank" if _RANK.search(self._condition) else None
-        if only is None and _HOST.search(self._condition):
-            only = "host"
+        computed = asked(ast.unparse(value)) if text is None else None
         self.contents.assignments.append(
             Assignment(
                 name=name,
@@ -283,7 +280,7 @@ class _Reader:
                 step=self._step,
                 group=group,
                 statement=self._piece.at(at),
-                only=only,
+                only=computed or asked(self._condition),
                 quote=quote,
                 refused="os.environ takes texts only, and raises TypeError" if quote else "",
             )

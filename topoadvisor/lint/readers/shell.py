@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from topoadvisor.lint.asked import asked
 from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Repair, Way, watched
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import launchers, shell_words
@@ -308,12 +309,13 @@ class _Reader:
     def _add(self, found: Setting, way: Way, start: int, *, group: int = 0, programs: tuple[str, ...] = ()) -> None:
         if not watched(found.name):
             return
+        computed = re.match(r"\S*", self._piece.body[found.at :]) if found.value is None else None
         read = replace(
             assignment(self._piece, found, way, start),
             branch=self._frames.branch(),
             step=self._step,
             group=self._piece.at(group - 1) + 1 if group else 0,
-            only=self._frames.only(),
+            only=(computed and asked(computed[0])) or self._frames.only(),
             programs=programs,
         )
         self._contents.assignments.append(read)

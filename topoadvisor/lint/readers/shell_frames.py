@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from topoadvisor.lint.asked import Asked, asked
 from topoadvisor.lint.model import Branch
 from topoadvisor.lint.readers.shell_words import Token, Word
 
-_RANK: Final = re.compile(
-    r"(?<![A-Za-z])(LOCAL_|NODE_|GROUP_|WORLD_)?RANK(?![A-Za-z])|SLURM_(PROCID|NODEID|LOCALID)|NODE_?RANK|PMIX?_RANK"
-    r"|JOB_COMPLETION_INDEX|is_master|IS_MASTER"
-)
-_HOST: Final = re.compile(r"HOSTNAME|\bhostname\b|SLURMD_NODENAME|\buname -n\b")
 _LONGEST: Final = 2_000
 """Letters of commands joined by `&&` that are looked at."""
 _OPENS: Final = frozenset({"for", "select", "while", "until"})
@@ -160,9 +155,6 @@ class Frames:
         branch = [(frame.number, frame.arm) for frame in self._frames if frame.open or frame.kind == "subshell"]
         return (*branch, (self._only_if, 0)) if self._only_if is not None else tuple(branch)
 
-    def only(self) -> Literal["rank", "host"] | None:
+    def only(self) -> Asked | None:
         """Whether a condition around the present command asks for the rank, or for the host."""
-        conditions = " ".join([*(frame.condition for frame in self._frames if frame.open), self._chain])
-        if _RANK.search(conditions):
-            return "rank"
-        return "host" if _HOST.search(conditions) else None
+        return asked(" ".join([*(frame.condition for frame in self._frames if frame.open), self._chain]))
