@@ -166,7 +166,7 @@ def test_a_trial_does_not_overrule_a_rule() -> None:
 def on_a_part(**more: Any) -> Snapshot:
     """Two of the four GPUs were tried."""
     snapshot = detect.read(["fixture:4xa100-pcie"], stdin=io.BytesIO())
-    return msgspec.structs.replace(snapshot, nccl_libraries=[], trials=[trial()], **more)
+    return msgspec.structs.replace(snapshot, nccl_libraries=[], trials=[trial(driver=snapshot.driver.version)], **more)
 
 
 def test_a_trial_over_a_part_of_the_gpus_is_shown_and_says_nothing_of_the_whole_machine() -> None:
