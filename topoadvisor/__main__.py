@@ -1,6 +1,7 @@
 """The console script and `python -m topoadvisor`."""
 
 import gc
+import signal
 import sys
 
 
@@ -26,6 +27,9 @@ def entry_point() -> int:
         if not memory_is_short(error):
             raise
         return _end(2, "there is not enough memory")
+    finally:
+        # Python itself ends with a traceback when Ctrl-C meets it while it takes itself apart.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _end(code: int, why: str) -> int:

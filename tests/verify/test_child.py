@@ -17,9 +17,14 @@ JOB = Job(task="look")
 ANSWER = """print('{"look":{"cupy":"14.2.0"}}', flush=True)"""
 
 
-def talk(script: str, *, deadline_s: float = 20) -> tuple[str, str, list[Line]]:
+def talk(script: str, *, deadline_s: float = 20, waited_for: bool = True) -> tuple[str, str, list[Line]]:
     heard: list[Line] = []
-    end = converse_with([sys.executable, "-c", script], os.environ)(JOB, deadline_s, heard.append)
+
+    def hear(line: Line) -> bool:
+        heard.append(line)
+        return waited_for
+
+    end = converse_with([sys.executable, "-c", script], os.environ)(JOB, deadline_s, hear)
     return end.how, end.detail, heard
 
 
@@ -71,6 +76,28 @@ def test_nonsense_does_not_start_the_deadline_anew() -> None:
     assert talk(script, deadline_s=1.5)[0] == "timeout"
 
 
+def test_an_answer_that_nobody_waits_for_does_not_start_the_deadline_anew() -> None:
+    script = 'import time\nwhile True:\n    print(\'{"begin":"step"}\', flush=True)\n    time.sleep(0.05)'
+    how, _, heard = talk(script, deadline_s=1.5, waited_for=False)
+    assert how == "timeout"
+    assert heard
+
+
+def test_texts_come_without_what_steers_a_terminal_and_not_longer_than_a_line() -> None:
+    steering = "\x1b[31mred\x1b[0m \x1b]0;title\x07two\nlines\0\u202e end"
+    said = {"look": {"missing": steering, "cupy": "x" * 9000, "addresses": ["\x1b[2J0"]}}
+    script = f"import json; print(json.dumps({said!r}))"
+    look = talk(script)[2][0].look
+    assert look is not None
+    assert look.missing == "red two lines end"
+    assert look.cupy is not None
+    assert len(look.cupy) == 600
+    assert look.addresses == ["0"]
+    complaint = talk("import sys; sys.exit('\\x1b[31mthe driver\\x07 is\\x1b[0m gone' + 'x' * 3000)")[1]
+    assert complaint.startswith("exit code 1: the driver is gonexxx")
+    assert len(complaint) < 700
+
+
 def test_a_child_that_answers_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "_MOST_ANSWERS", 100)
     how, detail, heard = talk(f"while True:\n    {ANSWER}", deadline_s=5)
@@ -116,13 +143,16 @@ def test_nonsense_is_a_crash_and_never_an_error_here(output: str) -> None:
 
 def test_a_child_that_does_not_read_its_job_is_no_problem() -> None:
     assert talk("import os; os.close(0)")[0] == "finished"
+    large = Job(task="measure", cpus={"0000:01:00.0": list(range(200_000))})
+    argv = [sys.executable, "-c", "import time; time.sleep(600)"]
+    assert converse_with(argv, os.environ)(large, 1, lambda line: True).how == "timeout"
 
 
 def test_the_child_ends_with_us(tmp_path: Path) -> None:
     pids = tmp_path / "pid"
     script = f"import os, time\nopen({str(pids)!r}, 'w').write(str(os.getpid()))\n{ANSWER}\ntime.sleep(600)"
 
-    def interrupt(line: Line) -> None:
+    def interrupt(line: Line) -> bool:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -139,7 +169,7 @@ def test_the_measuring_child_can_import_us_from_anywhere(tmp_path: Path) -> None
     heard: list[Line] = []
     try:
         os.chdir(tmp_path)
-        end = converse_with(argv, environ)(JOB, 20, heard.append)
+        end = converse_with(argv, environ)(JOB, 20, lambda line: bool(heard.append(line)))
     finally:
         os.chdir(here)
     assert (end.how, len(heard)) == ("finished", 1)

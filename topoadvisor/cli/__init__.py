@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer
@@ -34,6 +35,10 @@ _HINTS = {
 
 _LEAST_ROOM = 64 << 20
 """Bytes that the smallest run needs. Where not even they are to be had, a library may fail with any error."""
+
+
+_WRAP_UP_SECONDS = 10.0
+"""What ending children, judging, saving and printing may take after Ctrl-C."""
 
 
 class _Interrupted(Exception):
@@ -125,12 +130,16 @@ def _register() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit code; nothing but Ctrl-C twice leaves here as an exception."""
+    """Run the program and return its exit code."""
+    with _end_on_signals():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     _open_streams()
-    _end_on_signals()
     try:
         if not app.registered_commands:
             _register()
@@ -178,11 +187,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _end_on_signals() -> None:
-    """Being told to end, or losing the terminal, is like Ctrl-C: children are ended and what was measured is kept."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
-            signal.signal(number, signal.default_int_handler)
+@contextlib.contextmanager
+def _end_on_signals() -> Iterator[None]:
+    """Ctrl-C, being told to end, or losing the terminal: children are ended and what was measured is kept.
+
+    An impatient second Ctrl-C changes nothing about that; one that comes later ends what is still going on.
+    """
+    stopped = -_WRAP_UP_SECONDS
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopped
+        if time.monotonic() - stopped >= _WRAP_UP_SECONDS:
+            stopped = time.monotonic()
+            raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _open_streams() -> None:

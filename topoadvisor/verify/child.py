@@ -1,4 +1,4 @@
-"""Talking to one child process that may hang, crash or print nonsense, and never outlives its deadline."""
+"""Talking to child processes that may hang, crash or print nonsense, and never outlive their deadline."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from topoadvisor.verify.messages import Job, Line
+from topoadvisor.verify.messages import Job, Line, plain
 
 _KEPT_BYTES = 4096
 """Of standard error, the end."""
@@ -24,6 +25,7 @@ _LONGEST_LINE = 1 << 20
 _MOST_ANSWERS = 50_000
 """Two for each step of a machine with 72 GPUs are fewer."""
 _AFTER_KILL_SECONDS = 2.0
+"""For all of them together."""
 _AFTER_LOSS_SECONDS = 3.0
 """What the others may take to notice that one is gone, and to say why."""
 
@@ -39,8 +41,11 @@ class End:
     """Exit or signal and the last line it complained with; empty when it finished."""
 
 
-Converse = Callable[[Job, float, Callable[[Line], None]], End]
-"""(job, deadline in seconds, what to do with each answer) → how it ended. The deadline starts anew with each answer."""
+Converse = Callable[[Job, float, Callable[[Line], bool]], End]
+"""(job, deadline in seconds, what to do with each answer) → how it ended.
+
+The deadline starts anew with each answer that was waited for, which the last says of it; as no job has more of them
+than two for each step, the whole has an end, too."""
 
 
 def command() -> list[str]:
@@ -62,7 +67,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
 def converse_with(argv: Sequence[str], environ: Mapping[str, str]) -> Converse:
     """A `Converse` that starts `argv` for each job."""
 
-    def converse(job: Job, deadline_s: float, hear: Callable[[Line], None]) -> End:
+    def converse(job: Job, deadline_s: float, hear: Callable[[Line], bool]) -> End:
         start = Start(argv, environ, msgspec.json.encode(job))
         return together([start], deadline_s, Line, lambda number, line: hear(line))[0]
 
@@ -79,12 +84,12 @@ class Start:
 
 
 def together(
-    starts: Sequence[Start], deadline_s: float, kind: type[Answer], hear: Callable[[int, Answer], None]
+    starts: Sequence[Start], deadline_s: float, kind: type[Answer], hear: Callable[[int, Answer], bool]
 ) -> list[End]:
     """Run children at once; how each ended, in the order given. `hear` gets the number of the child that answers.
 
-    The deadline starts anew with each answer of any of them. When one ends badly the others, which may wait for it,
-    have a few seconds more.
+    The deadline starts anew with each answer of any of them that was waited for, by what `hear` says. When one ends
+    badly the others, which may wait for it, have a few seconds more. Texts in answers are fit to be printed and saved.
     """
     children: list[_Child] = []
     try:
@@ -93,30 +98,33 @@ def together(
         return [child.end or End("crashed", "ended because another process did") for child in children]
     finally:
         # Also on Ctrl-C: each child has a session of its own, so nothing else ends it or what it started.
-        for child in children:
-            child.kill()
+        try:
+            _end(children)
+        except KeyboardInterrupt:
+            _end(children)
+            raise
 
 
 class _Child:
     """A process with what it said so far."""
 
     def __init__(self, start: Start) -> None:
-        self.process = subprocess.Popen(
-            start.argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(start.environ),
-            start_new_session=True,
-        )
+        # A file, and no pipe: one that does not read its job must not hold us up.
+        with tempfile.TemporaryFile() as job:
+            job.write(start.job)
+            job.seek(0)
+            self.process = subprocess.Popen(
+                start.argv,
+                stdin=job,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(start.environ),
+                start_new_session=True,
+            )
         self.pending, self.complaint, self.nonsense = b"", b"", b""
         self.open = 2
         self.answers = 0
         self.end: End | None = None
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(start.job)
-            self.process.stdin.close()
 
     def lines(self, part: bytes) -> list[bytes]:
         *lines, self.pending = (self.pending + part).split(b"\n")
@@ -134,13 +142,17 @@ class _Child:
         good = code == 0 and not self.nonsense
         self.end = End("finished", "") if good else End("crashed", _in_words(code, self.complaint, self.nonsense))
 
-    def kill(self) -> None:
+
+def _end(children: Sequence[_Child]) -> None:
+    for child in children:
         with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(child.process.pid, signal.SIGKILL)
+    until = time.monotonic() + _AFTER_KILL_SECONDS
+    for child in children:
         # A process stuck inside the driver cannot be killed; it is left behind rather than waited for.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_AFTER_KILL_SECONDS)
-        for stream in (self.process.stdout, self.process.stderr):
+            child.process.wait(max(until - time.monotonic(), 0.01))
+        for stream in (child.process.stdout, child.process.stderr):
             if stream:
                 stream.close()
 
@@ -149,7 +161,7 @@ def _listen(
     children: Sequence[_Child],
     deadline_s: float,
     decoder: msgspec.json.Decoder[Answer],
-    hear: Callable[[int, Answer], None],
+    hear: Callable[[int, Answer], bool],
 ) -> None:
     until = time.monotonic() + deadline_s
     with selectors.DefaultSelector() as selector:
@@ -177,16 +189,16 @@ def _listen(
                 else:
                     for text in child.lines(part):
                         try:
-                            answer = decoder.decode(text)
+                            answer: Answer = plain(decoder.decode(text))
                         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                             child.nonsense = child.nonsense or text[:80]
                             continue
-                        hear(key.data, answer)
+                        waited_for = hear(key.data, answer)
                         child.answers += 1
                         if child.answers > _MOST_ANSWERS:
                             child.end = End("crashed", f"it did not stop after {_MOST_ANSWERS} answers")
                             return
-                        if all(each.end is None or each.end.how == "finished" for each in children):
+                        if waited_for and all(each.end is None or each.end.how == "finished" for each in children):
                             until = time.monotonic() + deadline_s
 
 
@@ -207,5 +219,5 @@ def _in_words(code: int, complaint: bytes, nonsense: bytes) -> str:
         how = f"exit code {code}"
     said = [line.strip() for line in complaint.decode(errors="replace").splitlines() if line.strip()]
     if said:
-        return f"{how}: {said[-1][:300]}"
+        return f"{how}: {plain(said[-1])}"
     return f"{how}, after saying {nonsense.decode(errors='replace')!r}" if nonsense else how

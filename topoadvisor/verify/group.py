@@ -133,12 +133,15 @@ def group_of(
             ]
             heard: list[list[RankLine]] = [[] for _ in jobs]
 
-            def hear(rank: int, line: RankLine) -> None:
+            def hear(rank: int, line: RankLine) -> bool:
                 if line.timed and not _can_be(line.timed, cases):
                     line = RankLine(failed=f"rank {rank} answered what was not asked")
+                if _about(line) in map(_about, heard[rank]):
+                    return False
                 heard[rank].append(line)
                 if rank == 0 and line.timed:
                     progress(line.timed.case + 1, len(cases), cases[line.timed.case].collective)
+                return True
 
             try:
                 ends = child.together(
@@ -153,6 +156,11 @@ def group_of(
             return _gathered(cases, heard, ends, _read_log(Path(folder)) if log else None)
 
     return run
+
+
+def _about(line: RankLine) -> tuple[object, ...]:
+    """What a rank says once."""
+    return line.began is not None, line.timed and line.timed.case, line.ended is not None, line.failed is not None
 
 
 def _can_be(timed: Timed, cases: Sequence[Case]) -> bool:

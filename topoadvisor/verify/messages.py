@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+import re
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -14,6 +15,11 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e5)]
 FASTEST: Final = 1e15
 """Bytes per second that no machine reaches: an answer beyond is none."""
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+
+_LONGEST_TEXT: Final = 600
+"""The name of a ring over 72 GPUs is shorter."""
+_STEERING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.S)
+"""What a terminal takes for colours, titles and moves."""
 
 Outcome = Literal["ok", "wrong-data", "error", "skipped"]
 
@@ -112,6 +118,19 @@ class Line(Struct, frozen=True, kw_only=True):
     """Name of the step that starts."""
     look: Look | None = None
     measured: Measured | None = None
+
+
+def plain(said: Any) -> Any:
+    """A text, or an answer with all texts in it, as one line of bounded length without what a terminal acts on."""
+    if isinstance(said, str):
+        shown = "".join(letter if letter.isprintable() else " " for letter in _STEERING.sub("", said))
+        line = " ".join(shown.split())
+        return line if len(line) <= _LONGEST_TEXT else f"{line[: _LONGEST_TEXT - 1]}…"
+    if isinstance(said, list):
+        return [plain(each) for each in said]
+    if isinstance(said, msgspec.Struct):
+        return msgspec.structs.replace(said, **{name: plain(getattr(said, name)) for name in said.__struct_fields__})
+    return said
 
 
 def version_text(number: int) -> str:

@@ -65,9 +65,11 @@ def _measurable(snapshot: Snapshot, least: int) -> tuple[list[Gpu], list[str]]:
 def _look(snapshot: Snapshot, converse: Converse, deadline_s: float) -> Look:
     found: list[Look] = []
 
-    def hear(line: Line) -> None:
-        if line.look:
-            found.append(line.look)
+    def hear(line: Line) -> bool:
+        if line.look is None or found:
+            return False
+        found.append(line.look)
+        return True
 
     end = converse(Job(task="look"), deadline_s, hear)
     if not found:

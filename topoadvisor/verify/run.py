@@ -117,7 +117,7 @@ def verify(
     pairs = judge(facts, measurements)
     doubted = {(each.pair.a, each.pair.b) for each in pairs if each.doubt}
     believed = beliefs(snapshot, [each for each in measurements if runs.pair(each) not in doubted])
-    notes += remarks(believed, lambda: planned(snapshot, [gpu.index for gpu in gpus]))
+    notes += remarks(believed, lambda: None if interrupted else planned(snapshot, [gpu.index for gpu in gpus]))
     return Report(
         pairs=pairs,
         hosts=judge_hosts([expectation.host_facts(gpu) for gpu in gpus], measurements),
@@ -170,13 +170,16 @@ def _measure(
         begun: list[str] = []
         done: list[str] = []
 
-        def hear(line: Line, begun: list[str] = begun, done: list[str] = done) -> None:
-            if line.begin:
+        def hear(line: Line, begun: list[str] = begun, done: list[str] = done) -> bool:
+            if line.begin in remaining and line.begin not in begun:
                 begun.append(line.begin)
                 tell(line.begin)
+                return True
             if line.measured and line.measured.name in remaining and _can_be(line.measured, remaining):
                 done.append(line.measured.name)
                 results.append((remaining.pop(line.measured.name), line.measured))
+                return True
+            return False
 
         steps = [planned.step for planned in remaining.values()]
         end = converse(Job(task="measure", steps=steps, cpus=cpus), options.deadline_s, hear)
