@@ -44,7 +44,8 @@ def test_a_variable_with_its_state_here(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_value_and_what_becomes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "1000 becomes 232 in 8 bits" in _run(capsys, "NCCL_IB_TIMEOUT=1000", "fixture:8x4090")
+    assert "1000 is cut to 232 in 8 bits" in _run(capsys, "NCCL_IB_TIMEOUT=1000", "fixture:8x4090")
+    assert "It stands for no limit" in _run(capsys, "NCCL_IB_TIMEOUT=0", "fixture:8x4090")
     out = _run(capsys, "nccl_buffsize=8M", "fixture:8x4090")
     assert "NCCL reads 8 and dies of it." in out
     assert "As if it were not set." in _say("NCCL_P2P_LEVEL=phb")

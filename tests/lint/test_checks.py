@@ -68,7 +68,7 @@ def test_codes_and_rules_are_told_apart_and_texts_are_there() -> None:
         ("NCCL_GIN_FAILOVER=1", "ENV101", "NCCL_IB_RESILIENCY_PORT_FAILOVER"),
         ("NCCL_DEBUG_SUBSYS=INIT,ALLREDUCE", "ENV113", "COLL is meant"),
         ("NCCL_IB_ADDR=1.2.3.4", "ENV101", "NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE"),
-        ("NCCL_IB_TIMEOUT=1000", "ENV114", "becomes 232 in 8 bits, of which the field keeps 5: 8"),
+        ("NCCL_IB_TIMEOUT=1000", "ENV114", "1000 is cut to 232 in 8 bits, and to 8 in the 5 bits of the NIC's field"),
         ("NCCL_P2P_LEVEL=sys", "ENV113", "only exactly SYS counts"),
         ("NCCL_P2P_LEVEL=NODE", "ENV113", "PHB is meant"),
         ("NCCL_P2P_LEVEL=5", "P2P011", "read as SYS"),

@@ -53,7 +53,7 @@ def test_long_digits_reach_no_limit(name: str) -> None:
     [
         ("NCCL_IB_TIMEOUT", "1000", "8", "232"),
         ("NCCL_IB_TIMEOUT", "22", "22", None),
-        ("NCCL_IB_RETRY_CNT", "13", "5", "keeps 3"),
+        ("NCCL_IB_RETRY_CNT", "13", "5", "the 3 bits"),
         ("NCCL_IB_TC", "-1", "-1", None),
         ("NCCL_IB_TC", "106", "106", None),
         ("NCCL_BUFFSIZE", "8388608", "8388608", None),

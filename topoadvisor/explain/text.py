@@ -72,7 +72,7 @@ def _variable(info: SettingInfo, explanation: Explanation) -> Iterator[str]:
     yield f"{info.name}\n{fill(_headline(info))}"
     yield fill(info.what)
     if explanation.asked is not None:
-        yield section(f"With {info.name}={explanation.asked.text}", _value(explanation.asked, info.owner))
+        yield section(f"With {info.name}={explanation.asked.text}", _value(explanation.asked, info))
     if explanation.state is not None:
         yield section("Here", _state(info, explanation.state))
     yield section("Values", _values(info))
@@ -109,9 +109,9 @@ def _neighbour_life(info: SettingInfo) -> str:
     return f"read by {info.owner}{since}{f' before {info.removed}' if info.removed else ''}, not by NCCL"
 
 
-def _value(value: Value, owner: str) -> Iterator[str]:
+def _value(value: Value, info: SettingInfo) -> Iterator[str]:
     if not value.read:
-        yield fill(f"{owner} reads it, and not NCCL: what it makes of this text is not known here.", "  ")
+        yield fill(f"{info.owner} reads it, and not NCCL: what it makes of this text is not known here.", "  ")
     elif value.fatal:
         result = f"NCCL reads {value.becomes} and dies of it" if value.becomes else "NCCL refuses to start"
         yield fill(f"{result}.", "  ")
@@ -119,6 +119,8 @@ def _value(value: Value, owner: str) -> Iterator[str]:
         yield fill(f"NCCL works with: {value.becomes}", "  ")
     elif value.becomes is None:
         yield fill("As if it were not set.", "  ")
+    elif value.becomes in info.sentinels:
+        yield fill(f"It stands for {info.sentinels[value.becomes]}.", "  ")
     else:
         yield fill("Taken as it stands.", "  ")
     for sentence in (*value.surprises, *value.hints):
@@ -133,7 +135,7 @@ def _state(info: SettingInfo, state: State) -> Iterator[str]:
     if state.in_force is not None:
         yield fill(f"set to {state.in_force.text or 'an empty text'} by {_place(state.in_force)}", "    ", "  ")
         if own:
-            yield from _value(state.in_force, info.owner)
+            yield from _value(state.in_force, info)
     else:
         yield fill(f"not known whether it is set: {state.not_known}" if state.not_known else "not set", "  ")
     for value in state.overridden:

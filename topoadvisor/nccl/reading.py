@@ -102,10 +102,8 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
     if info.bits and not 0 <= value < 2 ** info.bits[-1] and not _stands_for_something(info, value, version):
         kept = value % 2 ** info.bits[0]
         field = kept % 2 ** info.bits[-1]
-        first = f"{value} becomes {kept} in {info.bits[0]} bits, of which the field keeps {info.bits[-1]}"
-        if kept == value:
-            first = f"the field keeps {info.bits[-1]} bits of {value}"
-        surprises.append(f"{first}: {field}")
+        first = f" {kept} in {info.bits[0]} bits, and to" if field != kept != value else ""
+        surprises.append(f"{value} is cut to{first} {field} in the {info.bits[-1]} bits of the NIC's field")
         becomes = str(field)
     elif info.name in _THREADS and (threads := _threads(info, value)) != value:
         surprises.append(
