@@ -146,7 +146,7 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
     """The rings of the machine as it should be, not as a leftover variable makes it."""
     if _value(base, "gpus.mig") or _value(base, "nvlink.refused_pairs"):
         return None
-    advised, present = ways.as_advised(base, settings), ways.in_force(base)
+    advised = ways.as_advised(base, settings)
     transports = ways.transports(base, advised)
     visible, failures = _visible(base, topology), ways.failures(base)
     plan = rings.plan(replace(topology, gpus=visible), transports, failures)
@@ -158,17 +158,7 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
             f"These rings are over the {len(visible)} GPUs that CUDA_VISIBLE_DEVICES selects; `topoadvisor rings` "
             "takes all, or those of --gpus."
         )
-    if transports != ways.transports(base, present):
-        changed = " and ".join(
-            f"{name}={advised[name]}" if advised[name] else f"{name} unset"
-            for name in ways.ROUTING
-            if advised[name] != present[name]
-        )
-        notes.append(f"This is the machine with {changed}, as advised; as it stands, NCCL does not run these rings.")
-    elif unread := [name for name in ways.ROUTING if not isinstance(base.fact(f"env.{name}"), Known)]:
-        none_read = snapshot.settings is None and len(unread) == len(ways.ROUTING)
-        which = "NCCL's variables were not read and are" if none_read else f"Not read: {', '.join(unread)}; they are"
-        notes.append(f"{which} taken as unset.")
+    notes += ways.rest_on(base, advised, frozenset(visible))
     if plan.rings and any(runs.pair(run) and run.gbps and not runs.failed(run) for run in snapshot.measurements):
         notes.append("That is on paper: `topoadvisor rings --model measured` plans with the measured copies.")
     optimal = plan.optimal

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
 
 from topoadvisor import runs, ways
 from topoadvisor.advise import analyse
@@ -11,18 +15,33 @@ from topoadvisor.ingest import assume
 from topoadvisor.plan import Model, link_model, nearness, optimal_rings, subsets
 from topoadvisor.plan.link_model import Failures, LinkModel
 from topoadvisor.plan.loads import Network, network
+from topoadvisor.rules import facts
+from topoadvisor.rules.facts import FactBase
 from topoadvisor.snapshot import Assumption, Snapshot
 from topoadvisor.topology import graph, nccl_view
 from topoadvisor.topology.model import Topology
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What a machine is for a job of so many GPUs."""
+
+    job: int
+    topology: Topology
+    base: FactBase
+    variables: dict[str, str]
+    """Those that decide about ways."""
+
+
 class Machine:
     """The link models of one machine, for jobs over any of its GPUs.
+
+    With the variables that decide about ways as they stand, or `as_advised`: as they are once the advice is followed.
 
     Raises NothingDetermined without a GPU, InputError for the measured model without measurements.
     """
 
-    def __init__(self, snapshot: Snapshot, model: Model) -> None:
+    def __init__(self, snapshot: Snapshot, model: Model, *, as_advised: bool = False) -> None:
         if not snapshot.gpus:
             raise NothingDetermined(
                 "no GPU was found, so there is nothing to plan for",
@@ -30,34 +49,71 @@ class Machine:
             )
         if model == "measured" and not any(run.kind == runs.PEER for run in snapshot.measurements):
             raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
-        self._snapshot, self._model = snapshot, model
+        self._given, self._model, self._as_advised = snapshot, model, as_advised
         self.gpus = [gpu.index for gpu in snapshot.gpus]
-        self._by_size: dict[int, tuple[Topology, Network, Failures]] = {}
+        self._found: list[_Found] = []
+        self._networks: dict[int, Network] = {}
 
     def links(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
         """The links and hops of these GPUs, for a job of `job` GPUs when that is not all of them.
 
         NCCL's own model has all its hops, as NCCL knows nothing of measurements.
         """
+        job = job or len(chosen)
         if self._model == "nccl":
-            return link_model.nccl(nccl_view.of(self._snapshot, chosen, job))
-        topology, net, failures = self._ways(job or len(chosen))
-        links = link_model.without(link_model.expected(topology, net, chosen), failures)
-        return link_model.measured(links, self._snapshot.measurements) if self._model == "measured" else links
+            return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job))
+        links = link_model.expected(self._of(job).topology, self._network(job), chosen)
+        links = link_model.without(links, self.failures)
+        return link_model.measured(links, self._given.measurements) if self._model == "measured" else links
 
     def usable(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
         """The same in every model without the pairs between which copies failed when they were measured."""
-        return link_model.without(self.links(chosen, job=job), self._ways(job or len(chosen))[2])
+        return link_model.without(self.links(chosen, job=job), self.failures)
 
-    def _ways(self, size: int) -> tuple[Topology, Network, Failures]:
+    def rests_on(self, chosen: Sequence[int], *, job: int | None = None) -> list[str]:
+        """What is to be said about the variables that decide which way the traffic between these GPUs takes."""
+        job = job or len(chosen)
+        found = self._of(job)
+        return ways.rest_on(found.base, found.variables, frozenset(f"gpu:{gpu}" for gpu in chosen), gpus=job)
+
+    def snapshot(self, job: int) -> Snapshot:
+        """What was read, with the variables that decide about ways as this machine has them for a job of so many."""
+        if not self._as_advised:
+            return self._given
+        found = self._of(job)
+        changed = dict(found.variables.items() - ways.in_force(found.base).items())
+        return assume.apply(self._given, [Assumption(fact=f"env.{name}", value=changed[name]) for name in changed])
+
+    @cached_property
+    def failures(self) -> Failures:
+        """How measured copies failed, of the pairs where any did."""
+        return ways.failures(self._of(len(self.gpus)).base)
+
+    def _of(self, job: int) -> _Found:
         # How far NCCL uses P2P by itself depends on how many GPUs the job has, and on nothing else about them.
-        if size not in self._by_size:
-            job = Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=",".join(map(str, range(size))))
-            analysis = analyse(assume.apply(self._snapshot, [job]), plan=False)
-            advised = ways.as_advised(analysis.facts, analysis.advice.settings)
-            net = network(analysis.topology, ways.transports(analysis.facts, advised))
-            self._by_size[size] = analysis.topology, net, ways.failures(analysis.facts)
-        return self._by_size[size]
+        for known in self._found:
+            if not self._as_advised or ways.default_level(known.base, known.job) == ways.default_level(known.base, job):
+                return known
+        snapshot = self._given
+        if self._as_advised:
+            visible = ",".join(map(str, range(job)))
+            analysis = analyse(
+                assume.apply(snapshot, [Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=visible)]), plan=False
+            )
+            variables = ways.as_advised(analysis.facts, analysis.advice.settings)
+            found = _Found(job, analysis.topology, analysis.facts, variables)
+        else:
+            topology = graph.build(snapshot)
+            base = facts.gather(snapshot, topology)
+            found = _Found(job, topology, base, ways.in_force(base))
+        self._found.append(found)
+        return found
+
+    def _network(self, job: int) -> Network:
+        if job not in self._networks:
+            found = self._of(job)
+            self._networks[job] = network(found.topology, ways.transports(found.base, found.variables, gpus=job))
+        return self._networks[job]
 
     def present(self, wanted: Iterable[int]) -> None:
         """Raises InputError for a GPU that is not there."""
@@ -76,12 +132,13 @@ def best_rings(
 
     Raises InputError for GPUs that are not there, and for the measured model without measurements.
     """
-    machine = Machine(snapshot, model)
+    machine = Machine(snapshot, model, as_advised=True)
     machine.present(gpus or ())
     chosen = machine.gpus if gpus is None else list(gpus)
     if len(set(chosen)) != len(chosen) or len(chosen) < 2:
         raise InputError("a ring takes two different GPUs or more", hint=machine.here)
-    return optimal_rings.solve(machine.usable(chosen), model, channels=channels)
+    found = optimal_rings.solve(machine.usable(chosen), model, channels=channels)
+    return msgspec.structs.replace(found, notes=[*found.notes, *machine.rests_on(chosen)])
 
 
 def pick(
@@ -96,7 +153,7 @@ def pick(
 
     Raises InputError for GPUs that are not there, too few free ones, and a set to compare of another size.
     """
-    machine = Machine(snapshot, model)
+    machine = Machine(snapshot, model, as_advised=True)
     machine.present([*busy, *(compare or ())])
     free = [index for index in machine.gpus if index not in busy]
     if size > len(free):
@@ -107,4 +164,5 @@ def pick(
             f"the set to compare has {len(set(compare))} different GPUs, not {size}", hint="Name as many as are picked."
         )
     near = nearness.of(graph.build(snapshot), machine.gpus)
-    return subsets.solve(machine.usable, near, free, size, model, busy=busy, compare=compare)
+    found = subsets.solve(machine.usable, near, free, size, model, busy=busy, compare=compare)
+    return msgspec.structs.replace(found, notes=[*found.notes, *machine.rests_on(free, job=size)])

@@ -27,6 +27,34 @@ def as_advised(base: FactBase, settings: Iterable[AdvisedSetting]) -> dict[str, 
     return {**in_force(base), **changes}
 
 
+def rest_on(
+    base: FactBase, variables: Mapping[str, str], among: frozenset[str], *, gpus: int | None = None
+) -> list[str]:
+    """The sentence about the variables that the ways between these GPUs (node ids) rest on; none where none matters.
+
+    Of `variables` those that are not as they stand were advised.
+    """
+
+    def taken(those: Mapping[str, str]) -> dict[tuple[str, str], str | None]:
+        return {pair: way for pair, way in transports(base, those, gpus=gpus).items() if among.issuperset(pair)}
+
+    present, here = in_force(base), taken(variables)
+    if here != taken(present):
+        changed = " and ".join(
+            f"{name}={variables[name]}" if variables[name] else f"{name} unset"
+            for name in ROUTING
+            if variables[name] != present[name]
+        )
+        return [f"This is the machine with {changed}, as advised; as it stands, NCCL takes other ways."]
+    if here != taken(dict.fromkeys(ROUTING, "")):
+        kept = " and ".join(f"{name}={value}" for name, value in variables.items() if value)
+        return [f"This is the machine with {kept}, as it stands; without, NCCL takes other ways."]
+    unread = [name for name in ROUTING if not isinstance(base.fact(f"env.{name}"), Known)]
+    if unread and here:
+        return [f"Not read: {', '.join(unread)}; {'they are' if len(unread) > 1 else 'it is'} taken as unset."]
+    return []
+
+
 def transports(
     base: FactBase, variables: Mapping[str, str], *, gpus: int | None = None
 ) -> dict[tuple[str, str], str | None]:
@@ -36,17 +64,7 @@ def transports(
     """
     version = _value(base, "nccl.version")
     user = user_p2p_level(variables["NCCL_P2P_DISABLE"] or None, variables["NCCL_P2P_LEVEL"] or None, version).level
-    default = _value(base, "nccl.default_p2p_level")
-    level = user if user is not None else NcclPath[default] if default else None
-    if user is None and gpus is not None:
-        level = defaults.p2p_level(
-            version if version is not None and versions.is_version(version) else None,
-            arch=_value(base, "cpu.architecture"),
-            cpu_vendor=_value(base, "cpu.vendor"),
-            cpu_family=_value(base, "cpu.family"),
-            cpu_model=_value(base, "cpu.model"),
-            gpus=gpus,
-        )
+    level = user if user is not None else default_level(base, gpus)
     chosen: dict[tuple[str, str], str | None] = {}
     for subject in base.subjects["pair"]:
         a, b = subject.id.split("-")
@@ -58,6 +76,22 @@ def transports(
             shm_disabled=parse_int(variables["NCCL_SHM_DISABLE"]) == 1,
         ).kind
     return chosen
+
+
+def default_level(base: FactBase, gpus: int | None = None) -> NcclPath | None:
+    """How far NCCL uses P2P by itself in a job of so many GPUs, or over those that are visible; None = not known."""
+    if gpus is None:
+        default = _value(base, "nccl.default_p2p_level")
+        return NcclPath[default] if default else None
+    version = _value(base, "nccl.version")
+    return defaults.p2p_level(
+        version if version is not None and versions.is_version(version) else None,
+        arch=_value(base, "cpu.architecture"),
+        cpu_vendor=_value(base, "cpu.vendor"),
+        cpu_family=_value(base, "cpu.family"),
+        cpu_model=_value(base, "cpu.model"),
+        gpus=gpus,
+    )
 
 
 def failures(base: FactBase) -> Failures:

@@ -54,6 +54,34 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "is full (28.81 GB/s)" in shown
 
 
+@pytest.mark.parametrize("model", ["expected", "nccl"])
+@pytest.mark.parametrize(
+    ("source", "assumed", "told"),
+    [
+        ("8xa100-p2p-disabled", [], "This is the machine with NCCL_P2P_DISABLE unset, as advised; as it stands, NCCL"),
+        ("dgx-h100", [], None),
+        ("8xl40s", ["env.NCCL_P2P_LEVEL=NVL"], "This is the machine with NCCL_P2P_LEVEL=NVL, as it stands; without"),
+        ("paste-8xa100", [], "Not read: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_SHM_DISABLE; they are taken as unset."),
+        ("paste-8xa100", ["env.NCCL_P2P_DISABLE=1"], "This is the machine with NCCL_P2P_DISABLE unset, as advised"),
+    ],
+)
+def test_the_variables_that_decide_about_ways_are_told(
+    source: str, assumed: list[str], told: str | None, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", model, *(text for fact in assumed for text in ("--assume", fact))]
+    notes = document(capsys, f"fixture:{source}", *options)["notes"]
+    assert isinstance(notes, list)
+    assert [note.startswith(told) for note in notes[-1:]] == [True] if told else not any("machine" in n for n in notes)
+
+
+def test_every_model_plans_for_the_machine_as_advised(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, gbps in (("expected", 300.0), ("nccl", 240.0)):
+        found = document(capsys, "fixture:8xa100-p2p-disabled", "--model", model)
+        assert (found["total_gbps"], found["optimal"]) == (gbps, True)
+    assumed = document(capsys, "fixture:paste-8xa100", "--assume", "env.NCCL_P2P_DISABLE=1")
+    assert assumed["channels"] == document(capsys, "fixture:paste-8xa100")["channels"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

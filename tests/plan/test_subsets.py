@@ -49,7 +49,7 @@ def ring_bandwidth(model: LinkModel) -> float:
 
 class Brute:
     def __init__(self, snapshot: Snapshot, model: Model, free: Sequence[int]) -> None:
-        self.machine = planning.Machine(snapshot, model)
+        self.machine = planning.Machine(snapshot, model, as_advised=True)
         self.near = nearness.of(graph.build(snapshot), self.machine.gpus)
         self.free = tuple(free)
         self.speed = cache(self._speed)

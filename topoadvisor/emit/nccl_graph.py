@@ -57,6 +57,9 @@ def render(
     dump is of other GPUs, or when NCCL's bandwidths are not known.
     """
     document = planning.best_rings(snapshot, model=model, gpus=gpus)
+    machine = planning.Machine(snapshot, model, as_advised=True)
+    rests_on = machine.rests_on(document.gpus)
+    snapshot = machine.snapshot(len(document.gpus))
     view = nccl_view.of(snapshot, document.gpus)
     links = link_model.nccl(view)
     if not document.channels:
@@ -84,9 +87,10 @@ def render(
     if against is None and theirs:
         remark.append(f"NCCL's own rings are those that its search finds when it is repeated here. {_HOW}")
     graph = _graph(orders, speed(orders, links), view)
-    text = graph_xml.write(graph, [*_comment(snapshot, document.gpus, view), told, "Way back: unset NCCL_GRAPH_FILE."])
+    comment = [*_comment(snapshot, document.gpus, view), told, *rests_on, "Way back: unset NCCL_GRAPH_FILE."]
+    text = graph_xml.write(graph, comment)
     _read_back(text, graph, document.gpus, view.version)
-    return text, [*remark, *_remarks(document.gpus, graph, document.notes, model)]
+    return text, [*remark, *_remarks(document.gpus, graph, document.notes if model == "nccl" else rests_on)]
 
 
 def speed(orders: Sequence[Sequence[int]], links: LinkModel) -> float:
@@ -203,7 +207,7 @@ def _read_back(text: str, graph: Graph, gpus: Sequence[int], version: str) -> No
         )
 
 
-def _remarks(gpus: Sequence[int], graph: Graph, notes: Sequence[str], model: Model) -> list[str]:
+def _remarks(gpus: Sequence[int], graph: Graph, notes: Sequence[str]) -> list[str]:
     return [
         f"For one node, and for communicators over exactly {_listed(gpus)}: NCCL reads this file for every "
         "communicator, and one over other GPUs fails or hangs. A job that also makes smaller groups must not have it "
@@ -213,7 +217,7 @@ def _remarks(gpus: Sequence[int], graph: Graph, notes: Sequence[str], model: Mod
         "only when it pays. Way back: unset NCCL_GRAPH_FILE.",
         f"Trees and NVLS are not in it: NCCL searches them itself. It wants {_trees(len(graph.channels))}. Where it "
         "prints `Could not find a path for pattern` instead, it uses only the first ring of this file: do not keep it.",
-        *(notes if model == "nccl" else ()),
+        *notes,
     ]
 
 

@@ -218,13 +218,12 @@ def _apply_to_settings(snapshot: Snapshot, name: str, value: str) -> Snapshot:
 
 
 def settings(snapshot: Snapshot) -> list[Setting]:
-    """The variables that are set as far as that is known: those that were read, else those that are assumed."""
+    """The variables that are set as far as that is known: those that were read, else the last word of assumptions."""
     if snapshot.settings is not None:
         return snapshot.settings
+    assumed = {each.fact: each.value for each in told.understood(snapshot.assumptions) if each.fact.startswith("env.")}
     return [
-        Setting(name=each.fact.removeprefix("env."), value=each.value, origin=ORIGIN)
-        for each in told.understood(snapshot.assumptions)
-        if each.fact.startswith("env.") and each.value
+        Setting(name=fact.removeprefix("env."), value=value, origin=ORIGIN) for fact, value in assumed.items() if value
     ]
 
 
