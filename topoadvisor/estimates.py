@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, cast
 
 import msgspec
 
-from topoadvisor import planning
+from topoadvisor import planning, runs, ways
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.evidence import Measurement
+from topoadvisor.ingest import assume
+from topoadvisor.ingest.assume import ORIGIN as ASSUMED
+from topoadvisor.nccl import reading
+from topoadvisor.nccl.settings import SettingInfo, registry
+from topoadvisor.numbers import size_text
 from topoadvisor.plan import cost as model
 from topoadvisor.plan.cost import Channels, Collective, Fabric
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.predict import document as predicted
+from topoadvisor.predict import predict
+from topoadvisor.predict.document import Failure
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
-from topoadvisor.snapshot import Snapshot
-from topoadvisor.topology import bandwidth
+from topoadvisor.predict.variables import DECISIVE
+from topoadvisor.rules import facts
+from topoadvisor.snapshot import Setting, Snapshot
+from topoadvisor.topology import bandwidth, graph, nccl_view
 
 SCHEMA: Final = "topoadvisor.cost/1"
 
@@ -26,6 +36,19 @@ TABLE: Final = tuple(1 << power for power in (10, 13, 16, 18, 20, 22, 23, 24, 26
 
 _NVLS_SPEEDS: Final = ((100, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)), (90, (60, 50, 40, 30, 24, 20, 15, 12)))
 """GB/s that NCCL's search tries for a channel (`src/graph/search.cc`), by compute capability × 10."""
+
+
+_LAST_GBPS: Final = 0.005
+_LAST_US: Final = 0.05
+"""Half of the last digit that a measured rate or time is written with."""
+
+_LIMITS: Final = (
+    *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS"),
+    *("NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_PROTO"),
+)
+"""Variables that a prediction depends on, and NCCL's estimate here does not."""
+_BETWEEN_HOSTS: Final = ("NCCL_IB_", "NCCL_NET_", "NCCL_SOCKET_", "NCCL_NSOCKS_")
+_MOST_NAMED: Final = 6
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -45,11 +68,13 @@ class Row(msgspec.Struct, frozen=True):
     """What NCCL takes, being the fastest in its own estimate: `ring`, `tree`, `nvls`; `p2p` for point to point."""
     protocol: str
     time_us: float
-    """Calibrated where measurements are there, else NCCL's estimate."""
+    basis: model.Basis
+    """What the time stands on: `measured` at this size, `interpolated` between measured sizes, `extrapolated` beyond
+    them, or NCCL's estimate alone (`estimated`)."""
     algbw_gbps: float
     busbw_gbps: float
     ways: list[Way]
-    """All of them by NCCL's estimate, the fastest first."""
+    """All of them, the fastest first, at the time of the row and as NCCL's estimates relate."""
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -72,17 +97,66 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     calibrated_by: list[int]
     """Sizes of measured runs of this collective over these GPUs, bytes; empty = NCCL's estimate alone."""
     rows: list[Row]
+    warnings: list[str]
+    """Why it may not be like that: what failed when it was measured, and settings that NCCL fails with or misreads."""
     notes: list[str]
 
 
 class Estimator:
-    """Fabrics of jobs over parts of one machine."""
+    """Costs of jobs over parts of one machine."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        snapshot = msgspec.structs.replace(snapshot, settings=assume.settings(snapshot))
+        topology = graph.build(snapshot)
+        self._facts = facts.gather(snapshot, topology)
+        snapshot, failing = predict.running(snapshot, self._facts)
         self._snapshot = snapshot
+        self._settings = [*_failing(failing), *_misread(snapshot), *_left_out(snapshot)]
+        changed = _assumed(snapshot)
+        self._measurements = [] if changed else snapshot.measurements
+        if changed and any(map(runs.collective, snapshot.measurements)):
+            self._settings.append(f"Measured was without {_some(changed)}, so measurements are not counted.")
         self.machine = planning.Machine(snapshot, "nccl")
         self._searches = Searches()
         self._found: dict[tuple[int, ...], tuple[Fabric, list[str], str]] = {}
+
+    def warnings(self, gpus: Sequence[int], collectives: Collection[Collective]) -> list[str]:
+        """Why these collectives over these GPUs may fail, or take another time."""
+        return [*self._settings, *self._failed_pairs(gpus), *self._failed(gpus, collectives)]
+
+    def _failed_pairs(self, gpus: Sequence[int]) -> Iterator[str]:
+        broken = [
+            f"GPU{a}–GPU{b} ({failure.direct or failure.staged})"
+            for (a, b), failure in ways.failures(self._facts).items()
+            if {a, b} <= set(gpus)
+        ]
+        if broken:
+            yield f"Copies failed when they were measured, and NCCL may use these links: {_some(broken)}."
+
+    def _failed(self, gpus: Sequence[int], collectives: Collection[Collective]) -> Iterator[str]:
+        broken = [
+            f"{run.kind}{f' of {size_text(run.size_bytes)}' if run.size_bytes else ''} ({runs.ended(run)})"
+            for run in self._runs(gpus)
+            if runs.failed(run) and run.kind in collectives
+        ]
+        if broken:
+            over = ", ".join(f"GPU{gpu}" for gpu in gpus)
+            yield f"Failed over {over} when it was measured, and is not counted: {_some(broken)}."
+
+    def _runs(self, gpus: Sequence[int]) -> Iterator[Measurement]:
+        subject = {f"gpu:{gpu}" for gpu in gpus}
+        return (run for run in self._measurements if runs.collective(run) and set(runs.ends(run)) == subject)
+
+    def rows(self, gpus: Sequence[int], collective: Collective, sizes: Sequence[int]) -> tuple[list[Row], list[int]]:
+        """One row per size, and the sizes that were measured. Raises NothingDetermined as `fabric` does."""
+        fabric, _, _ = self.fabric(gpus)
+        measured = {
+            run.size_bytes: time
+            for run in self._runs(gpus)
+            if run.kind == collective and run.size_bytes and (time := _took(run, fabric.ranks)) is not None
+        }
+        calibration = model.calibrate(fabric, collective, measured)
+        return [_row(fabric, collective, size, calibration) for size in sizes], sorted(measured)
 
     def fabric(self, gpus: Sequence[int]) -> tuple[Fabric, list[str], str]:
         """What NCCL reckons with for these GPUs, what was taken for granted, and its version.
@@ -143,8 +217,7 @@ def cost(
     if len(set(chosen)) != len(chosen) or len(chosen) < 2:
         raise InputError("a collective takes two different GPUs or more", hint=estimator.machine.here)
     fabric, notes, version = estimator.fabric(chosen)
-    measured = dict(_measured(snapshot, collective, chosen))
-    calibration = model.calibrate(fabric, collective, sorted(measured.items()))
+    rows, measured = estimator.rows(chosen, collective, sizes or TABLE)
     return Document(
         collective=collective,
         nccl=version,
@@ -152,34 +225,85 @@ def cost(
         rings=_graph(fabric.ring),
         trees=_graph(fabric.tree) if fabric.tree else None,
         nvls=_graph(fabric.nvls) if fabric.nvls else None,
-        calibrated_by=sorted(measured),
-        rows=[_row(fabric, collective, size, calibration) for size in sizes or TABLE],
+        calibrated_by=measured,
+        rows=rows,
+        warnings=estimator.warnings(chosen, [collective]),
         notes=notes,
     )
 
 
 def _row(fabric: Fabric, collective: Collective, size: int, calibration: model.Calibration) -> Row:
     ways = model.estimates(fabric, collective, size)
-    times = [calibration.time_us(size, each.time_us) for each in ways]
-    time_us = times[0]
+    time_us = calibration.time_us(size, ways[0].time_us)
+    longer = time_us / ways[0].time_us
     algbw = size / time_us / 1000
     return Row(
         size_bytes=size,
         algorithm=ways[0].algorithm,
         protocol=ways[0].protocol,
         time_us=round(time_us, 3),
+        basis=calibration.basis(size),
         algbw_gbps=round(algbw, 4),
         busbw_gbps=round(algbw * model.bus_factor(collective, fabric.ranks), 4),
-        ways=[Way(each.algorithm, each.protocol, round(time, 3)) for each, time in zip(ways, times, strict=True)],
+        ways=[Way(each.algorithm, each.protocol, round(each.time_us * longer, 3)) for each in ways],
     )
 
 
-def _measured(snapshot: Snapshot, collective: Collective, gpus: Sequence[int]) -> Iterator[tuple[int, float]]:
-    subject = {f"gpu:{gpu}" for gpu in gpus}
-    for run in snapshot.measurements:
-        mine = run.kind == collective and run.outcome == "ok" and set(run.subject.split(",")) == subject
-        if mine and run.gbps and run.size_bytes:
-            yield run.size_bytes, run.gbps
+def _took(run: Measurement, ranks: int) -> float | None:
+    """µs of a measured collective, by its rate or its time, whichever is written more exactly; None if it failed."""
+    if runs.failed(run) or not run.size_bytes:
+        return None
+    rate, time = run.gbps or 0.0, run.latency_us or 0.0
+    by_rate = rate > 0 and (time <= 0 or _LAST_GBPS / rate <= _LAST_US / time)
+    if by_rate:
+        return run.size_bytes * model.bus_factor(cast(Collective, run.kind), ranks) / rate / 1000
+    return time or None
+
+
+def _failing(found: Iterable[Failure]) -> Iterator[str]:
+    for each in found:
+        told = f"NCCL does not run with {each.name}={each.value} ({each.origin}): {each.why}."
+        yield f"{told} What follows is without it."
+
+
+def _assumed(snapshot: Snapshot) -> list[str]:
+    """NCCL's variables that were assumed and not read: nothing was measured with them."""
+    return [f"{each.name}={each.value}" for each in predict.in_force(snapshot.settings or ()) if each.origin == ASSUMED]
+
+
+def _misread(snapshot: Snapshot) -> Iterator[str]:
+    for setting, info, version in _read_by_nccl(snapshot):
+        read = reading.read(info, setting.value, version)
+        counts = setting.name in DECISIVE or info.setting_class == "tuning"
+        if counts and read is not None and read.surprises:
+            yield f"{setting.name}={setting.value} ({setting.place}): {'; '.join(read.surprises)}."
+
+
+def _left_out(snapshot: Snapshot) -> Iterator[str]:
+    """Settings that change how long collectives take, and that nothing here reckons with."""
+    told = [
+        f"{setting.name}={setting.value}"
+        for setting, info, _ in _read_by_nccl(snapshot)
+        if setting.value
+        and info.setting_class == "tuning"
+        and (setting.name not in DECISIVE or setting.name in _LIMITS)
+        and not setting.name.startswith(_BETWEEN_HOSTS)
+    ]
+    if told:
+        yield f"In force, and not in the estimate: {_some(told)}."
+
+
+def _read_by_nccl(snapshot: Snapshot) -> Iterator[tuple[Setting, SettingInfo, str]]:
+    version, _ = nccl_view.version(snapshot)
+    for setting in predict.in_force(snapshot.settings or ()):
+        info = registry()[setting.name]
+        if info.parser is not None and info.exists_in(version):
+            yield setting, info, version
+
+
+def _some(told: Sequence[str]) -> str:
+    more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
+    return f"{', '.join(told[:_MOST_NAMED])}{more}"
 
 
 def _channels(found: predicted.Channels) -> Channels:

@@ -59,11 +59,13 @@ class Group(msgspec.Struct, frozen=True):
     gpus: list[int]
     """On its node; those of the first node where it crosses nodes."""
     nodes: int
-    collective: str
+    collective: cost.Collective
     size_bytes: int
     time_us: float | None
-    """NCCL's estimate; None where it crosses nodes, or is not known."""
+    """As `topoadvisor cost` says it; None where it crosses nodes, or is not known."""
     busbw_gbps: float | None
+    basis: cost.Basis | None
+    """What the time stands on."""
     rails: list[str]
     """NICs next to its GPUs, by which it leaves the node, where it does."""
 
@@ -123,7 +125,7 @@ def place(snapshot: Snapshot, sizes: Sizes) -> Document:
         cuda_visible_devices=",".join(map(str, order)),
         ranks=ranks,
         groups=groups,
-        warnings=list(_warnings(sizes, groups)),
+        warnings=[*_warnings(sizes, groups), *_doubts(groups, estimator)],
         notes=_notes(groups, nodes),
     )
 
@@ -208,12 +210,11 @@ def _group(kind: str, members: Sequence[Rank], estimator: Estimator, near: nearn
     nodes = len({rank.node for rank in members})
     gpus = [rank.gpu for rank in members if rank.node == members[0].node]
     collective, size = _DOES[kind], _BYTES[kind]
-    time_us = busbw = None
+    time_us = busbw = basis = None
     if nodes == 1:
         try:
-            fabric, _, _ = estimator.fabric(gpus)
-            time_us = cost.estimates(fabric, collective, size)[0].time_us
-            busbw = size / time_us / 1000 * cost.bus_factor(collective, len(gpus))
+            (row,), _ = estimator.rows(gpus, collective, [size])
+            time_us, busbw, basis = row.time_us, row.busbw_gbps, row.basis
         except NothingDetermined:
             pass
     return Group(
@@ -223,8 +224,9 @@ def _group(kind: str, members: Sequence[Rank], estimator: Estimator, near: nearn
         nodes=nodes,
         collective=collective,
         size_bytes=size,
-        time_us=None if time_us is None else round(time_us, 3),
-        busbw_gbps=None if busbw is None else round(busbw, 4),
+        time_us=time_us,
+        busbw_gbps=busbw,
+        basis=basis,
         rails=near.near_nics(gpus) if nodes > 1 else [],
     )
 
@@ -242,6 +244,13 @@ def _warnings(sizes: Sizes, groups: Sequence[Group]) -> Iterator[str]:
     crossing = [group for group in groups if group.kind == "expert" and group.nodes > 1]
     if crossing:
         yield f"Expert groups cross nodes: {crossing[0].nodes} nodes each, so their alltoall goes over the network."
+
+
+def _doubts(groups: Sequence[Group], estimator: Estimator) -> list[str]:
+    """What speaks against the costs of groups, each sentence once."""
+    inside = [group for group in groups if group.nodes == 1]
+    told = (line for group in inside for line in estimator.warnings(group.gpus, [group.collective]))
+    return list(dict.fromkeys(told))
 
 
 def _notes(groups: Sequence[Group], nodes: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -74,3 +75,23 @@ def test_a_placement(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["schema"] == "topoadvisor.place/1"
     assert main(["place", "fixture:paste-8xa100", "--tp", "4", "--dp", "2"]) == 0
     assert "not known" in capsys.readouterr().out
+
+
+def test_each_time_says_what_it_stands_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+    rates = {1 << 20: 77.76, 1 << 26: 259.6}
+    runs = [
+        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=gbps, size_bytes=size)
+        for size, gbps in rates.items()
+    ]
+    snapshots.save(msgspec.structs.replace(snapshot, measurements=runs), tmp_path / "node.json")
+    file = str(tmp_path / "node.json")
+    assert main(["cost", "all_reduce", file, "--bytes", "1M", "--bytes", "16M", "--bytes", "1G"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"1 MiB +13\.48 µs +77\.76 +77\.76 .* measured\n", shown)
+    assert re.search(r"16 MiB .* interpolated\n", shown)
+    assert re.search(r"1 GiB .* extrapolated\n", shown)
+    assert main(["place", file, "--tp", "2", "--assume", "env.NCCL_BUFFSIZE=8M"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "all_reduce of 64 MiB in 258.5 µs, 259.6 GB/s busbw (measured)" in shown
+    assert "! NCCL does not run with NCCL_BUFFSIZE=8M (assumed)" in shown

@@ -9,17 +9,22 @@ filled.
 Its latencies and bandwidths are those of NCCL's own code in all 373 entries of the reference runs of 2.30.7.
 
 Against all_reduce measured on two H200 through PyTorch (NVLS off) its times are 80 % too short at 64 KiB and 64 % at
-1 MiB, where the launch is nearly all there is, 20 % at 8 MiB, 22 % at 64 MiB, 17 % at 256 MiB and 9 % at 1 GiB. Held to
-measurements, no time is below the shortest that was measured for a small message, and above that it is the estimate
-times what measured ones took longer, in proportion between two sizes. When each of these sizes is left out in turn and
-estimated from the others, the error is 9 % at most.
+1 MiB, where the launch is nearly all there is, 20 % at 8 MiB, 22 % at 64 MiB, 17 % at 256 MiB and 9 % at 1 GiB.
+
+Held to measurements, the time at a measured size is the measured one. Between two sizes it grows from the one to the
+other as NCCL's estimate does. Beside the shortest, where the launch is all there is, it stays until the estimate, by
+what the larger size took longer, has caught up. Beyond the largest it is the estimate by what that took longer; below
+the smallest likewise, and where that is a small message, as long as that took. When each size of these runs is left out
+in turn and estimated from the others, the error is 9 % at most, and so it is in an earlier series of six sizes from
+1 KiB to 512 MiB; with P2P off, where times of small messages scatter, it is 21 % there and 5 % from 1 MiB on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv"]
@@ -29,6 +34,8 @@ COLLECTIVES: Final[tuple[Collective, ...]] = (
 Algorithm = Literal["ring", "tree", "nvls", "p2p"]
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("LL", "LL128", "Simple")
+Basis = Literal["measured", "interpolated", "extrapolated", "estimated"]
+"""What a time stands on: a run at that size, runs at sizes around it, on one side of it, or NCCL's estimate alone."""
 
 # µs by protocol: LL, LL128, Simple (`baseLatencies`, `hwLatencies`).
 _BASE: Final[Mapping[str, tuple[float, float, float]]] = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
@@ -58,8 +65,9 @@ _P2P_LL_MOST: Final = 16_384
 
 
 _SMALL: Final = 1 << 20
-"""Messages up to here say what the launch takes."""
+"""Bytes up to which a measured message says what the launch takes."""
 _ABOVE_FLOOR: Final = 1.5
+"""Times the shortest that was measured: what took no longer is mostly launch."""
 
 
 @dataclass(frozen=True)
@@ -102,31 +110,54 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """What measured runs of one collective say about the estimates."""
+class Point:
+    """What one size took, and what was estimated for it, µs."""
 
-    floor_us: float = 0.0
-    """What the smallest message takes."""
-    factors: Mapping[int, float] = field(default_factory=dict)
-    """Bytes → measured over estimated time, of messages that take well above the floor."""
+    size: int
+    time_us: float
+    estimate_us: float
+
+    @property
+    def factor(self) -> float:
+        """How many times longer it took."""
+        return self.time_us / self.estimate_us
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Estimates of one collective held to measured runs of it."""
+
+    points: tuple[Point, ...] = ()
+    """By size, each once."""
+
+    def basis(self, size: int) -> Basis:
+        if not self.points:
+            return "estimated"
+        if any(point.size == size for point in self.points):
+            return "measured"
+        return "interpolated" if self.points[0].size < size < self.points[-1].size else "extrapolated"
 
     def time_us(self, size: int, estimate_us: float) -> float:
-        """The estimate held to the measurements."""
-        return max(self.floor_us, estimate_us * self._factor(size))
+        """The estimate of the fastest way at this size, held to what was measured."""
+        if not self.points:
+            return estimate_us
+        first, last = self.points[0], self.points[-1]
+        if size <= first.size:
+            alike = size == first.size or first.size <= _SMALL
+            return first.time_us if alike else min(first.time_us, estimate_us * first.factor)
+        if size >= last.size:
+            return last.time_us if size == last.size else max(last.time_us, estimate_us * last.factor)
+        below, above = next(ends for ends in pairwise(self.points) if ends[0].size <= size < ends[1].size)
+        return below.time_us if size == below.size else self._between(below, above, estimate_us)
 
-    def _factor(self, size: int) -> float:
-        """Between two sizes in proportion of logarithms, outside of them that of the nearest."""
-        known = sorted(self.factors)
-        if not known:
-            return 1.0
-        if size <= known[0] or size >= known[-1]:
-            return self.factors[known[0] if size <= known[0] else known[-1]]
-        above = next(each for each in known if each >= size)
-        below = max(each for each in known if each <= size)
-        if above == below:
-            return self.factors[above]
-        share = math.log(size / below) / math.log(above / below)
-        return math.exp((1 - share) * math.log(self.factors[below]) + share * math.log(self.factors[above]))
+    def _between(self, below: Point, above: Point, estimate_us: float) -> float:
+        shortest = min(point.time_us for point in self.points)
+        if below.time_us <= _ABOVE_FLOOR * shortest and above.factor <= below.factor:
+            return max(below.time_us, min(above.time_us, estimate_us * above.factor))
+        growth = math.log(above.estimate_us / below.estimate_us)
+        share = math.log(estimate_us / below.estimate_us) / growth if growth > 0 else 1.0
+        share = min(max(share, 0.0), 1.0)
+        return math.exp((1 - share) * math.log(below.time_us) + share * math.log(above.time_us))
 
 
 def estimates(fabric: Fabric, collective: Collective, size: int) -> list[Estimate]:
@@ -186,18 +217,11 @@ def bus_factor(collective: Collective, ranks: int) -> float:
     return (ranks - 1) / ranks if collective in ("all_gather", "reduce_scatter", "alltoall") else 1.0
 
 
-def calibrate(fabric: Fabric, collective: Collective, measured: Sequence[tuple[int, float]]) -> Calibration:
-    """From (bytes, bus bandwidth in GB/s) of measured runs."""
-    took = {
-        size: size * bus_factor(collective, fabric.ranks) / bus / 1000 for size, bus in measured if size > 0 and bus > 0
-    }
-    floor = min((time for size, time in took.items() if size <= _SMALL), default=0.0)
-    factors = {
-        size: time / estimates(fabric, collective, size)[0].time_us
-        for size, time in took.items()
-        if time > _ABOVE_FLOOR * floor
-    }
-    return Calibration(floor, factors)
+def calibrate(fabric: Fabric, collective: Collective, took: Mapping[int, float]) -> Calibration:
+    """From bytes → µs of measured runs."""
+    return Calibration(
+        tuple(Point(size, took[size], estimates(fabric, collective, size)[0].time_us) for size in sorted(took))
+    )
 
 
 def _generation(capability: int) -> int:
@@ -234,12 +258,17 @@ def _nvls(fabric: Fabric, nvls: Channels, collective: Collective, size: int) -> 
 
 
 def _point_to_point(fabric: Fabric, collective: Collective, size: int) -> Estimate:
-    """NCCL has no model for these: one hop's latency, and what the links carry."""
+    """NCCL has no model for these: one hop's latency, and what the links carry; no larger message takes less time."""
     hops = _HOP_NVLINK if fabric.ring.nvlink else _HOP_PCIE
     parts = fabric.ranks if collective == "alltoall" else 1
-    protocol: Protocol = "LL" if size // parts <= _P2P_LL_MOST else "Simple"
-    place = PROTOCOLS.index(protocol)
     rate = fabric.everyone_gbps if collective == "alltoall" else fabric.pair_gbps
-    sent = size * (parts - 1) / parts if parts > 1 else size
-    slower = 2 if protocol == "LL" else 1
-    return Estimate("p2p", protocol, _BASE["ring"][place] + hops["ring"][place] + slower * sent / (1000 * rate))
+
+    def time_us(protocol: Protocol, size: int) -> float:
+        place = PROTOCOLS.index(protocol)
+        sent = size * (parts - 1) / parts if parts > 1 else size
+        slower = 2 if protocol == "LL" else 1
+        return _BASE["ring"][place] + hops["ring"][place] + slower * sent / (1000 * rate)
+
+    if size // parts <= _P2P_LL_MOST:
+        return Estimate("p2p", "LL", time_us("LL", size))
+    return Estimate("p2p", "Simple", max(time_us("Simple", size), time_us("LL", _P2P_LL_MOST * parts)))

@@ -13,11 +13,12 @@ from topoadvisor.ingest import assume
 from topoadvisor.nccl import rates, reading
 from topoadvisor.nccl.settings import registry
 from topoadvisor.predict import changes, failures
-from topoadvisor.predict.document import Difference, Nccl, Prediction, Present
+from topoadvisor.predict.document import Difference, Failure, Nccl, Prediction, Present
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
 from topoadvisor.predict.variables import DECISIVE
-from topoadvisor.rules.facts import Known
+from topoadvisor.rules.facts import FactBase, Known
 from topoadvisor.snapshot import Nic, Setting, Snapshot
+from topoadvisor.topology import nccl_view
 
 _NOT_READ = (
     "NCCL's variables were not read, and those that are not assumed count as not set; --env FILE supplies all of a job."
@@ -52,17 +53,14 @@ def predict(
         notes.append(f"The job is on the {len(chosen)} GPUs that CUDA_VISIBLE_DEVICES lists.")
     asked = Asked(chosen, *gdr(analysis), Searches(), hosts)
     everything = snapshot
-    version = look(snapshot, asked).version
-    failing = list(failures.find(_first(snapshot.settings or ()), analysis.facts, version))
-    for each in failing:
-        snapshot = without(snapshot, each.name)
+    snapshot, failing = running(snapshot, analysis.facts)
     outlook = look(snapshot, asked)
     return Prediction(
         nccl=_nccl(snapshot, outlook),
         gpus=outlook.gpus,
         hosts=hosts,
         failures=failing,
-        settings=list(_in_force(everything, outlook.version)),
+        settings=list(_read(everything, outlook.version)),
         pairs=outlook.pairs,
         groups=outlook.groups,
         ports=outlook.ports,
@@ -74,6 +72,18 @@ def predict(
         unknown=list(dict.fromkeys(_unknown(outlook, snapshot.nics, hosts))),
         notes=[*notes, *outlook.notes],
     )
+
+
+def running(snapshot: Snapshot, facts: FactBase) -> tuple[Snapshot, list[Failure]]:
+    """The machine without the settings with which NCCL does not run, and these.
+
+    Raises NothingDetermined for an NCCL that is too old.
+    """
+    version, _ = nccl_view.version(snapshot)
+    failing = list(failures.find(in_force(snapshot.settings or ()), facts, version))
+    for each in failing:
+        snapshot = without(snapshot, each.name)
+    return snapshot, failing
 
 
 def gdr(analysis: Analysis) -> tuple[bool | None, str]:
@@ -96,15 +106,15 @@ def _nccl(snapshot: Snapshot, outlook: Outlook) -> Nccl:
     return Nccl(version=outlook.version, origin=library.read_by or library.path)
 
 
-def _in_force(snapshot: Snapshot, version: str) -> Iterator[Present]:
-    for setting in _first(snapshot.settings or ()):
+def _read(snapshot: Snapshot, version: str) -> Iterator[Present]:
+    for setting in in_force(snapshot.settings or ()):
         info = registry().get(setting.name)
         read = reading.read(info, setting.value, version) if info is not None and info.exists_in(version) else None
         becomes = read.becomes if read is not None else None
         yield Present(name=setting.name, value=setting.value, origin=setting.place, becomes=becomes)
 
 
-def _first(settings: Sequence[Setting]) -> Iterator[Setting]:
+def in_force(settings: Sequence[Setting]) -> Iterator[Setting]:
     """NCCL's variables, of each the setting that wins."""
     first: dict[str, Setting] = {}
     for setting in settings:
@@ -114,7 +124,7 @@ def _first(settings: Sequence[Setting]) -> Iterator[Setting]:
 
 
 def _present(snapshot: Snapshot, asked: Asked, outlook: Outlook) -> Iterator[Difference]:
-    for setting in _first(snapshot.settings or ()):
+    for setting in in_force(snapshot.settings or ()):
         found = []
         if setting.name in DECISIVE:
             found = changes.between(look(without(snapshot, setting.name), asked), outlook)

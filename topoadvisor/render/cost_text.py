@@ -7,6 +7,7 @@ from topoadvisor.numbers import size_text
 from topoadvisor.render.page import Page
 
 _HEAD = ("size", "time", "algbw", "busbw", "how", "next best")
+_BASIS = "time is"
 
 
 def render(document: Document, *, width: int = 100, color: bool = False) -> str:
@@ -19,8 +20,13 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     by = f"by {own}" + (", held to measurements" if document.calibrated_by else "")
     page.paragraph(f"{document.collective} over {len(document.gpus)} GPUs, {by}", rest="  ", code="1")
     page.paragraph(" · ".join(_graphs(document)), rest="  ", code="2")
+    if document.warnings:
+        page.blank()
+    for warning in document.warnings:
+        page.paragraph(warning, first="! ", rest="  ", code="33;1")
     page.blank()
-    lines: list[tuple[str, ...]] = [_HEAD]
+    held = bool(document.calibrated_by)
+    lines: list[tuple[str, ...]] = [(*_HEAD, *([_BASIS] if held else []))]
     for row in document.rows:
         other = next((way for way in row.ways[1:] if way.algorithm != row.algorithm), None)
         lines.append(
@@ -31,15 +37,20 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
                 f"{row.busbw_gbps:.4g}",
                 f"{row.algorithm}, {row.protocol}",
                 f"{other.algorithm}, {other.protocol} {time_text(other.time_us)}" if other else "",
+                *([row.basis] if held else []),
             )
         )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for number, line in enumerate(lines):
         cells = [cell.ljust(widths[at]) if at >= 4 else cell.rjust(widths[at]) for at, cell in enumerate(line)]
         page.lines.append(page.paint("  ".join(cells).rstrip(), "2" if number == 0 else ""))
     page.blank()
     page.paragraph("GB/s is 10⁹ bytes per second; sizes and busbw are as nccl-tests counts them.", code="2")
-    if not document.calibrated_by:
+    if held:
+        page.paragraph(
+            "How and next best are by NCCL's estimate; between measured sizes the time grows as that does.", code="2"
+        )
+    else:
         page.paragraph(
             "Not measured here: a framework adds tens of µs to launch a collective, and on two H200 NCCL's estimate "
             "was 20% too fast for megabytes and 9% for a gigabyte. Measurements in the snapshot would hold it down.",

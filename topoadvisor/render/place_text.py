@@ -67,7 +67,7 @@ def _node(node: int, ranks: Sequence[Rank], document: Document, page: Page) -> N
 
 
 def _groups(groups: Sequence[Group], page: Page) -> None:
-    page.heading("What each group costs alone, by NCCL's estimate")
+    page.heading("What each group costs alone, by NCCL's estimate" + _held(groups))
     for kind in _KINDS:
         mine = [group for group in groups if group.kind == kind]
         told: dict[str, list[Group]] = {}
@@ -82,10 +82,15 @@ def _groups(groups: Sequence[Group], page: Page) -> None:
                 )
 
 
+def _held(groups: Sequence[Group]) -> str:
+    return " held to measurements" if any(group.basis not in (None, "estimated") for group in groups) else ""
+
+
 def _cost(group: Group) -> str:
     size = f"{group.collective} of {size_text(group.size_bytes)}"
     if group.nodes > 1:
         return f"over {group.nodes} nodes: {size} over the network"
     if group.time_us is None:
         return f"on {len(group.gpus)} GPUs: {size}, not known"
-    return f"on {len(group.gpus)} GPUs: {size} in {time_text(group.time_us)}, {group.busbw_gbps:.4g} GB/s busbw"
+    basis = f" ({group.basis})" if group.basis != "estimated" else ""
+    return f"on {len(group.gpus)} GPUs: {size} in {time_text(group.time_us)}, {group.busbw_gbps:.4g} GB/s busbw{basis}"

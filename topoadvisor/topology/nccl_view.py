@@ -68,14 +68,14 @@ def prepare(snapshot: Snapshot, chosen: Sequence[int] | None = None, ranks: int 
 
     Raises NothingDetermined without a GPU or for an NCCL older than `rates.OLDEST`, InputError for a GPU not there.
     """
-    version, notes = _version(snapshot)
-    document = nccl_document.describe(snapshot, version)
+    release, notes = version(snapshot)
+    document = nccl_document.describe(snapshot, release)
     notes += document.notes
     numbers = _numbers(document.root)
     if chosen is not None:
         _choose(document.root, numbers, chosen)
     try:
-        machine = system.build(document.root, rates.rules(version))
+        machine = system.build(document.root, rates.rules(release))
     except system.TooLarge as error:
         raise _too_large(error) from None
     gpus = machine.nodes[Kind.GPU]
@@ -88,8 +88,8 @@ def prepare(snapshot: Snapshot, chosen: Sequence[int] | None = None, ranks: int 
         notes.append("Some GPUs are MLOPart partitions; what NCCL makes of those is not modelled.")
     if len(machine.hosts) > 1:
         notes.append(f"The file describes {len(machine.hosts)} hosts; GPUs are numbered by rank.")
-    given = _given(snapshot, machine, version, document.apart, notes, ranks)
-    return Job(version, document, numbers, given, notes)
+    given = _given(snapshot, machine, release, document.apart, notes, ranks)
+    return Job(release, document, numbers, given, notes)
 
 
 def _too_large(error: system.TooLarge) -> NothingDetermined:
@@ -137,7 +137,8 @@ def _divided(job: Job) -> Iterable[str]:
         )
 
 
-def _version(snapshot: Snapshot) -> tuple[str, list[str]]:
+def version(snapshot: Snapshot) -> tuple[str, list[str]]:
+    """NCCL's version, and what was taken for granted about it. Raises NothingDetermined for one that is too old."""
     found = next((each.version for each in snapshot.nccl_libraries or () if each.version), None)
     if found is None or not versions.is_version(found):
         return rates.NEWEST, [f"NCCL's version is not known; this is what {rates.NEWEST} does."]
