@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import signal
@@ -17,7 +18,9 @@ from typer.testing import CliRunner, Result
 from topoadvisor import cli, collect
 from topoadvisor.cli.prove import prove
 from topoadvisor.cli.verify import verify
+from topoadvisor.emit import nccl_graph
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
+from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Driver, Gpu, P2p, PcieLink, Snapshot, decode
 from topoadvisor.verify import child
 
@@ -275,14 +278,32 @@ def test_prove_from_its_words_to_a_saved_trial(
     assert len(decode(path.read_bytes()).trials) == 2
 
 
-def test_prove_candidates_says_why_nothing_is_tried(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
+def test_prove_candidates_says_why_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = detect.read(["fixture:2x5090-container"], stdin=io.BytesIO())
+    (tmp_path / "own.xml").write_text(nccl_graph.render(here, force=True)[0])
+    dump = f"if path: open(path, 'w').write(open({str(tmp_path / 'own.xml')!r}).read())"
+    rank = f"{RANK}import os\npath = os.environ.get('NCCL_GRAPH_DUMP_FILE')\n{dump}"
+    look = json.dumps({"look": {"cupy": "14.2.0", "addresses": [gpu.address for gpu in here.gpus]}})
+    monkeypatch.setattr(collect, "capture_live", lambda: here)
+    monkeypatch.setattr(child, "command", lambda: [sys.executable, "-c", f"print({look!r})"])
+    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", rank])
     result = prove_app("--candidates", "--nccl", "libnccl.so.2")
     assert result.exit_code == 0, result.output
     assert "Nothing is worth trying on this machine." in result.stdout
     assert "More channels: not tried, because not every pair has NVLink" in result.stdout
+    assert "A graph file: not tried, because no rings beat NCCL's own in its own model." in result.stdout
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_prove_candidates_says_what_is_not_known(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(child, "rank_command", lambda: [sys.executable, "-c", RANK])
+    result = prove_app("--candidates", "--nccl", "libnccl.so.2", "--format", form)
+    assert result.exit_code == 3, result.output
+    assert "Whether anything is worth trying on this machine is not known." in result.stdout
+    assert "pair.p2p.ok of GPU0-GPU1 is not known" in result.stdout
+    assert "NCCL wrote no dump of its own rings" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from topoadvisor import advise
 from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Setting, Snapshot
-from topoadvisor.verify.candidates import candidates
+from topoadvisor.verify.candidates import GraphFile, candidates
 
 
 def machine(name: str, **settings: str) -> Snapshot:
@@ -23,11 +23,10 @@ def tried(
     snapshot: Snapshot, *, version: str = "2.28.9", channels: int | None = 24, graph_file: str | None = None
 ) -> tuple[list[str], str]:
     indexes = [gpu.index for gpu in snapshot.gpus]
-    arms, reasons = candidates(
-        advise.analyse(snapshot).facts, indexes, version=version, channels=channels, graph_file=graph_file
-    )
+    facts = advise.analyse(snapshot).facts
+    arms, rest = candidates(facts, indexes, version=version, channels=channels, graph=GraphFile(graph_file))
     assert all(arm.why for arm in arms)
-    return [arm.name for arm in arms], " ".join(reasons)
+    return [arm.name for arm in arms], " ".join(map(str, rest))
 
 
 def test_more_channels_where_all_pairs_have_nvlink() -> None:
@@ -83,4 +82,25 @@ def test_several_candidates_are_also_tried_together() -> None:
         "NCCL_MIN_CTAS=32",
         "NCCL_GRAPH_FILE=/tmp/graph.xml",
         "NCCL_MIN_CTAS=32 NCCL_GRAPH_FILE=/tmp/graph.xml",
+    ]
+
+
+def test_what_was_not_read_is_no_reason_against_trying() -> None:
+    def unknown(snapshot: Snapshot, channels: int | None = 24, graph: GraphFile | None = None) -> list[str]:
+        facts = advise.analyse(snapshot).facts
+        indexes = [gpu.index for gpu in snapshot.gpus]
+        _, rest = candidates(facts, indexes, version="2.28.9", channels=channels, graph=graph or GraphFile())
+        return [str(each) for each in rest if each.unknown]
+
+    assert unknown(machine("dgx-h100")) == []
+    (channels,) = unknown(machine("dgx-h100"), channels=None)
+    assert channels == "More channels: not tried, because NCCL's log does not say how many it takes by itself."
+    assert unknown(machine("dgx-h100"), graph=GraphFile(unknown="of a reason")) == [
+        "A graph file: not tried, because of a reason."
+    ]
+    plain = machine("4xa100-pcie")
+    silent = [msgspec.structs.replace(each, read=None, write=None) for each in plain.p2p or ()]
+    told = unknown(msgspec.structs.replace(plain, p2p=silent))
+    assert [each[: each.index(" (")] for each in told] == [
+        "P2P farther away: not tried, because pair.p2p.ok of GPU0-GPU1 is not known"
     ]

@@ -27,6 +27,7 @@ from topoadvisor.cli.quantities import now, size_bytes
 if TYPE_CHECKING:
     from topoadvisor.evidence import Collective
     from topoadvisor.snapshot import Snapshot
+    from topoadvisor.verify.candidates import GraphFile, NotTried
     from topoadvisor.verify.group import Group
     from topoadvisor.verify.prove import Arm
     from topoadvisor.verify.rank_messages import Case
@@ -96,7 +97,7 @@ def prove(
     NCCL.
 
     Exit code: 0 nothing asked for hurts or breaks, 1 something does or NCCL fails as it is, 3 nothing could be
-    measured, 130 interrupted.
+    measured, or whether a candidate is worth trying is not known, 130 interrupted.
     """
     from topoadvisor import collect
     from topoadvisor.cli import progress
@@ -114,14 +115,18 @@ def prove(
         cases = _cases(chosen, sizes, len(here.gpus))
         notes = [*here.notes, *notes]
         arms = proving.arms_of(wanted)
+        rest: list[NotTried] = []
         if candidates:
             tell(0, 0, "looking at what NCCL does by itself")
-            arms, reasons = _candidates(live, here, group, Path(folder))
-            notes += reasons
+            arms, rest = _candidates(live, here, group, Path(folder))
+            notes += map(str, rest)
         proof = proving.prove(group, arms, cases, rounds, progress=tell) if arms else None
     where = prove_report.Setting([gpu.index for gpu in here.gpus], library, live.driver.version, now())
     if proof is None:
-        _nothing(format, where, notes)
+        unknown = any(each.unknown for each in rest)
+        _nothing(format, where, unknown, notes)
+        if unknown:
+            raise typer.Exit(3)
         return
     try:
         if save:
@@ -138,14 +143,16 @@ def prove(
         raise typer.Exit(proof.exit_code)
 
 
-def _nothing(format: str, where: Any, notes: list[str]) -> None:
-    """No candidate: an answer, too."""
+def _nothing(format: str, where: Any, unknown: bool, notes: list[str]) -> None:
+    """No candidate: an answer, too, where all of them are known."""
     from topoadvisor.verify import prove_report
 
+    known = "Nothing is worth trying on this machine."
+    notes = ["Whether anything is worth trying on this machine is not known." if unknown else known, *notes]
     if format == "json":
         emit_json(prove_report.nothing(where, notes))
     else:
-        emit_text(wrapped("\n".join(["Nothing is worth trying on this machine.", *notes]), page_width()))
+        emit_text(wrapped("\n".join(notes), page_width()))
 
 
 def _asked(words: list[str] | None, advice: Path | None, candidates: bool) -> Any:
@@ -190,7 +197,7 @@ def _cases(collectives: tuple[Collective, ...], sizes: tuple[int, ...], ranks: i
     return group.cases(collectives, sizes, ranks)
 
 
-def _candidates(live: Snapshot, here: Ready, group: Group, folder: Path) -> tuple[list[Arm], list[str]]:
+def _candidates(live: Snapshot, here: Ready, group: Group, folder: Path) -> tuple[list[Arm], list[NotTried]]:
     """A run as it is tells the channels and dumps NCCL's graph; rules then choose."""
     from topoadvisor import advise
     from topoadvisor.errors import Broken
@@ -207,20 +214,25 @@ def _candidates(live: Snapshot, here: Ready, group: Group, folder: Path) -> tupl
         indexes,
         version=scout.began.nccl,
         channels=proving.channels_of(scout),
-        graph_file=_graph_file(live, indexes, dump, folder / "graph.xml"),
+        graph=_graph_file(live, indexes, dump, folder / "graph.xml"),
     )
 
 
-def _graph_file(live: Snapshot, gpus: list[int], dump: Path, path: Path) -> str | None:
-    """A graph file whose rings beat NCCL's own in its own model; None when there is none, or no way to tell."""
+def _graph_file(live: Snapshot, gpus: list[int], dump: Path, path: Path) -> GraphFile:
+    """Write a graph file whose rings beat NCCL's own in its own model, where there are such."""
     from topoadvisor.emit import nccl_graph
-    from topoadvisor.errors import TopoAdvisorError
+    from topoadvisor.errors import Declined, TopoAdvisorError
+    from topoadvisor.verify.candidates import GraphFile
 
     need_numpy()
     try:
         given = nccl_graph.Given(dump.read_text(), dump.name)
         text, _ = nccl_graph.render(live, gpus=gpus, against=given)
-    except (OSError, UnicodeDecodeError, TopoAdvisorError):
-        return None
+    except (OSError, UnicodeDecodeError):
+        return GraphFile(unknown="NCCL wrote no dump of its own rings to compare with")
+    except Declined:
+        return GraphFile()
+    except TopoAdvisorError as error:
+        return GraphFile(unknown=error.message)
     path.write_text(text)
-    return str(path)
+    return GraphFile(str(path))
