@@ -102,5 +102,5 @@ def test_what_was_not_read_is_no_reason_against_trying() -> None:
     silent = [msgspec.structs.replace(each, read=None, write=None) for each in plain.p2p or ()]
     told = unknown(msgspec.structs.replace(plain, p2p=silent))
     assert [each[: each.index(" (")] for each in told] == [
-        "P2P farther away: not tried, because pair.p2p.ok of GPU0-GPU1 is not known"
+        "P2P farther away: not tried, because pair.p2p.ok of GPU0-GPU2 is not known"
     ]
