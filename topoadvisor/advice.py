@@ -185,6 +185,8 @@ class Advice(Struct, frozen=True, kw_only=True):
     settings: list[AdvisedSetting]
     set_nothing: str | None = None
     """Why no variable needs to be set, when none does."""
+    passed_over: list[str] = []
+    """Settings that won a trial and are not advised, and why, one sentence each."""
     already_right: list[AlreadyRight]
     unknown: list[UnknownVerdict]
     plan: Plan | None

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topoadvisor import cpu_lists, measured, runs, ways
+from topoadvisor import cpu_lists, measured, proven, runs, ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -113,30 +113,31 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
     wanted = [claim for claim in engine.claims(outcomes) if claim.variable not in disputed]
     settings, right = _settings(wanted, snapshot, base)
     taken = {claim.variable for claim in wanted} | disputed
-    proven, in_force, remarks = measured.proven(
+    won = proven.advised(
         snapshot,
         version=_value(base, "nccl.version"),
         taken=taken,
         gpus=[int(gpu.removeprefix("gpu:")) for gpu in _visible(base, topology)],
+        by_itself=lambda name, value: _by_itself(name, value, base),
     )
-    settings = sorted([*settings, *proven], key=lambda setting: setting.name)
-    rights = [*right, *in_force, *_rights(outcomes)]
+    settings = sorted([*settings, *won.settings], key=lambda setting: setting.name)
+    rights = [*right, *won.right, *_rights(outcomes)]
     return Advice(
         node=_summary(snapshot, topology, base),
         findings=_findings(outcomes, base),
         settings=settings,
         set_nothing=_set_nothing(base, settings, disputed),
+        passed_over=won.passed_over,
         already_right=rights,
         unknown=_unknown(outcomes),
         plan=None,
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
         assumed=[f"{each.fact} = {each.value}" for each in snapshot.assumptions],
-        measured=measured.lines(snapshot, topology),
+        measured=[*measured.lines(snapshot, topology), *proven.lines(snapshot)],
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
             *map(str, topology.disagreements),
             *topology.notes,
-            *remarks,
             *([_NO_SETTINGS] if snapshot.settings is None else []),
         ],
     )

@@ -1,12 +1,11 @@
-"""What a snapshot's measurements and trials say: lines for the screen, and the settings that won a trial. Pure."""
+"""What the measurements of a snapshot say, in lines for the screen. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from topoadvisor import runs
-from topoadvisor.advice import AdvisedSetting, AlreadyRight
-from topoadvisor.evidence import Measurement, Trial, TrialSize
+from topoadvisor.evidence import Measurement
 from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.model import Topology
@@ -14,15 +13,11 @@ from topoadvisor.topology.model import Topology
 _MOST_FAILED = 3
 """Failures that a line names."""
 
-TRIAL = "trial"
-"""Stands where a setting names its rule: it comes from `topoadvisor prove`."""
-
 
 def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
-    """One line per kind of link and per collective that was measured, and one per trial. Failures are told first."""
-    trials = [_trial(each, snapshot) for each in snapshot.trials]
+    """One line per kind of link and per collective that was measured. Failures are told first."""
     found = snapshot.measurements
-    return [*_pairs(found, topology), *_hosts(found), *_patterns(found), *_collectives(found), *trials]
+    return [*_pairs(found, topology), *_hosts(found), *_patterns(found), *_collectives(found)]
 
 
 def _pairs(measurements: Sequence[Measurement], topology: Topology) -> Iterator[str]:
@@ -117,147 +112,3 @@ def _latency(found: Sequence[Measurement]) -> str:
 def _when(found: Sequence[Measurement]) -> str:
     dates = sorted({each.date[:10] for each in found if each.date})
     return f" ({dates[-1]})" if dates else ""
-
-
-def words(settings: Mapping[str, str | None]) -> str:
-    """`NCCL_MIN_CTAS=32`, `NCCL_ALGO unset`; several with spaces between."""
-    return " ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in settings.items())
-
-
-def _everywhere(trial: Trial, snapshot: Snapshot) -> bool:
-    return set(trial.gpus) == {gpu.index for gpu in snapshot.gpus}
-
-
-def _over(trial: Trial, snapshot: Snapshot) -> str:
-    """The GPUs of a trial that did not take all."""
-    return "" if _everywhere(trial, snapshot) else f" over {', '.join(f'GPU{index}' for index in trial.gpus)}"
-
-
-def _trial(trial: Trial, snapshot: Snapshot) -> str:
-    told_of = words(trial.settings) + _over(trial, snapshot)
-    date = f" ({trial.date[:10]})" if trial.date else ""
-    if trial.failure:
-        return f"{told_of}: broke in a trial{date}"
-    faster, slower = _at(trial, "faster"), _at(trial, "slower")
-    told = [
-        f"faster at {_spread(faster)}" if faster else "",
-        f"slower at {_spread(slower)}" if slower else "",
-        _undecided(trial).removeprefix(", "),
-    ]
-    outcome = "; ".join(filter(None, told)) or ("no difference" if trial.sizes else "no size was compared")
-    return f"{told_of}: {outcome} in a trial of {_rounds(trial)}{date}"
-
-
-def _rounds(trial: Trial) -> str:
-    return f"{trial.rounds} round{'s' * (trial.rounds != 1)}"
-
-
-def _undecided(trial: Trial) -> str:
-    count = len(_at(trial, "unknown"))
-    return f", not decided at {count} size{'s' * (count != 1)}" if count else ""
-
-
-def _at(trial: Trial, verdict: str) -> list[TrialSize]:
-    return [size for size in trial.sizes if size.verdict == verdict]
-
-
-def _spread(sizes: Sequence[TrialSize]) -> str:
-    shares = [100 * (each.difference or 0) for each in sizes]
-    low, high = min(shares), max(shares)
-    by = f"{low:+.1f} %" if high - low < 0.05 else f"{low:+.1f} to {high:+.1f} %"
-    return f"{len(sizes)} size{'s' * (len(sizes) != 1)} ({by})"
-
-
-def proven(
-    snapshot: Snapshot, *, version: str | None, taken: Collection[str], gpus: Collection[int]
-) -> tuple[list[AdvisedSetting], list[AlreadyRight], list[str]]:
-    """Settings of the best trial that won, what of it is in force already, and notes on trials that do not count.
-
-    Trials of several calls can win. The one that gains most is taken; one that holds only a part of its settings says
-    nothing more. `taken` are variables that rules decide: a trial does not overrule them. A trial counts for the NCCL
-    and driver that it was made with, and over all GPUs or those of the job, by index (`gpus`).
-    """
-    notes: list[str] = []
-    won: list[Trial] = []
-    trials = [each for each in snapshot.trials if _everywhere(each, snapshot) or set(each.gpus) == set(gpus)]
-    for trial in sorted((each for each in snapshot.trials if each.won), key=_worth, reverse=True):
-        told = words(trial.settings)
-        if trial not in trials:
-            notes.append(f"{told} won a trial{_over(trial, snapshot)} alone: prove it over all GPUs.")
-        elif other := _made_elsewhere(trial, snapshot, version):
-            notes.append(f"{told} won a trial with {other}: prove it again.")
-        elif not set(trial.settings).isdisjoint(taken):
-            notes.append(f"{told} won a trial, but rules decide about the variable.")
-        elif all(trial.settings != each.settings for each in won):
-            won.append(trial)
-    settings: list[AdvisedSetting] = []
-    right: list[AlreadyRight] = []
-    # A combination was kept because it beat its parts, whatever these gained in a trial of another day.
-    whole = [each for each in won if not any(each.settings.items() < other.settings.items() for other in won)]
-    if not whole:
-        return settings, right, notes
-    best = whole[0]
-    for name, value in best.settings.items():
-        _advise(best, name, value, snapshot, settings, right)
-    notes += [_passed_over(each, best, trials) for each in whole[1:]]
-    return settings, right, notes
-
-
-def _passed_over(trial: Trial, best: Trial, trials: Sequence[Trial]) -> str:
-    """Why a winner is not advised next to a better one."""
-    told = f"{words(trial.settings)} won a trial too, and gained no more than {words(best.settings)}"
-    if any(best.settings.get(name, value) != value for name, value in trial.settings.items()):
-        return f"{told}."
-    both = {**best.settings, **trial.settings}
-    tried = next((each for each in trials if each.settings == both and not each.won), None)
-    if tried is not None:
-        return f"{told}; together they were tried and not worth keeping."
-    asked = " ".join(f"{name}={value or ''}" for name, value in both.items())
-    return f"{told}; together they were not tried: `topoadvisor prove {asked}`."
-
-
-def _worth(trial: Trial) -> tuple[float, str]:
-    """Mean gain over the sizes of the trial, those without a difference counting as none; then the date."""
-    gains = [each.difference or 0.0 for each in trial.sizes if each.verdict == "faster"]
-    return sum(gains) / max(len(trial.sizes), 1), trial.date or ""
-
-
-def _made_elsewhere(trial: Trial, snapshot: Snapshot, version: str | None) -> str | None:
-    if trial.nccl and version and trial.nccl != version:
-        return f"NCCL {trial.nccl}, and this is {version}"
-    driver = snapshot.driver.version
-    return (
-        f"driver {trial.driver}, and this is {driver}" if trial.driver and driver and trial.driver != driver else None
-    )
-
-
-def _advise(
-    trial: Trial,
-    name: str,
-    value: str | None,
-    snapshot: Snapshot,
-    settings: list[AdvisedSetting],
-    right: list[AlreadyRight],
-) -> None:
-    present = next((each for each in snapshot.settings or () if each.name == name), None)
-    if value is not None and present is not None and present.value == value:
-        right.append(AlreadyRight(text=f"{name}={value}, which won a trial here, is set already.", rule=TRIAL))
-        return
-    collectives = ", ".join(dict.fromkeys(size.collective for size in _at(trial, "faster")))
-    settings.append(
-        AdvisedSetting(
-            name=name,
-            action="set" if value is not None else "unset",
-            setting_class="tuning",
-            rule=TRIAL,
-            reason=(
-                f"measured on this machine{_over(trial, snapshot)}: {collectives} faster at "
-                f"{_spread(_at(trial, 'faster'))}, slower at none{_undecided(trial)}, {_rounds(trial)}, "
-                f"{(trial.date or 'no date')[:10]}"
-            ),
-            value=value,
-            nccl=f"=={trial.nccl}" if trial.nccl else None,
-            cost=trial.cost,
-            where=present.place if value is None and present is not None else None,
-        )
-    )

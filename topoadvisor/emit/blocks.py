@@ -9,8 +9,8 @@ from typing import Final
 
 from topoadvisor.emit.selection import Selection, version_words
 from topoadvisor.errors import InputError
-from topoadvisor.measured import TRIAL
 from topoadvisor.nccl.conf import MANAGED_BEGIN, MANAGED_END
+from topoadvisor.proven import TRIAL
 
 BEGIN: Final = f"{MANAGED_BEGIN}: `topoadvisor emit` rewrites these lines >>>"
 END: Final = f"{MANAGED_END} <<<"
@@ -114,6 +114,9 @@ def body(selection: Selection, assignments: dict[str, str]) -> Iterator[str]:
     for left_out in selection.left_out:
         yield "#"
         yield from comment(f"Not written: {left_out.setting.name} [{left_out.setting.rule}], {left_out.why}.")
+    for sentence in selection.passed_over:
+        yield "#"
+        yield from comment(f"Not written: {sentence}")
 
 
 def comment(text: str) -> list[str]:

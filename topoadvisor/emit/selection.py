@@ -39,6 +39,8 @@ class Selection:
     chosen: tuple[Chosen, ...]
     left_out: tuple[LeftOut, ...]
     unset: tuple[AdvisedSetting, ...]
+    passed_over: tuple[str, ...]
+    """Trials that won and are not advised, one sentence each."""
     nothing: str | None
     """Why nothing is written, when nothing is."""
 
@@ -97,6 +99,7 @@ def select(
         chosen=chosen,
         left_out=tuple(left_out),
         unset=tuple(setting for setting in advice.settings if setting.action == "unset"),
+        passed_over=tuple(advice.passed_over),
         nothing=nothing,
     )
 

@@ -109,6 +109,8 @@ def _settings(advice: Advice, page: _Page) -> None:
         ]
         if any(details):
             page.paragraph("; ".join(filter(None, details)), first="      ", rest="      ", code="2")
+    for sentence in advice.passed_over:
+        page.paragraph(sentence, first="  ", rest="      ", code="2")
 
 
 def _setting_line(setting: AdvisedSetting) -> str:

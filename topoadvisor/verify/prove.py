@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from topoadvisor import measured
+from topoadvisor import proven
 from topoadvisor.errors import Broken
 from topoadvisor.evidence import LEAST, Collective, worth_keeping
 from topoadvisor.numbers import size_text
@@ -40,7 +40,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        return measured.words(self.settings)
+        return proven.words(self.settings)
 
 
 BASELINE: Final = Arm({})

@@ -1,0 +1,332 @@
+"""What trials of settings say (`topoadvisor prove`): lines for the screen, and which settings are advised. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from topoadvisor import runs
+from topoadvisor.advice import AdvisedSetting, AlreadyRight
+from topoadvisor.evidence import Trial, TrialSize
+from topoadvisor.nccl import conf, reading, versions
+from topoadvisor.nccl import settings as register
+from topoadvisor.snapshot import Snapshot
+
+TRIAL: Final = "trial"
+"""Stands where a setting names its rule: it comes from `topoadvisor prove`."""
+
+MEASURES_WITH: Final = (
+    *("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_COMM_ID", "NCCL_HOSTID", "CUDA_VISIBLE_DEVICES"),
+)
+"""A trial sets them itself, or would be another one with them."""
+
+_NAME_FILES: Final = ("_PLUGIN", "_FILE", "_PATH", "_LIB", "_DIR", "_DIRECTORY")
+"""How names of variables end that name files or libraries, where the register does not say so."""
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+"""Of a trial without a date: any other is newer."""
+
+
+def lines(snapshot: Snapshot) -> list[str]:
+    """One line per trial."""
+    return [_line(each, snapshot) for each in snapshot.trials]
+
+
+def words(settings: Mapping[str, str | None]) -> str:
+    """`NCCL_MIN_CTAS=32`, `NCCL_ALGO unset`; several with spaces between."""
+    return " ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in settings.items())
+
+
+def _everywhere(trial: Trial, snapshot: Snapshot) -> bool:
+    return set(trial.gpus) == {gpu.index for gpu in snapshot.gpus}
+
+
+def _over(trial: Trial, snapshot: Snapshot) -> str:
+    """The GPUs of a trial that did not take all."""
+    return "" if _everywhere(trial, snapshot) else f" over {', '.join(f'GPU{index}' for index in trial.gpus)}"
+
+
+def _line(trial: Trial, snapshot: Snapshot) -> str:
+    told_of = words(trial.settings) + _over(trial, snapshot)
+    date = f" ({trial.date[:10]})" if trial.date else ""
+    if trial.failure:
+        return f"{told_of}: broke in a trial{date}"
+    faster, slower = _at(trial, "faster"), _at(trial, "slower")
+    told = [
+        f"faster at {_spread(faster)}" if faster else "",
+        f"slower at {_spread(slower)}" if slower else "",
+        _undecided(trial).removeprefix(", "),
+    ]
+    outcome = "; ".join(filter(None, told)) or ("no difference" if trial.sizes else "no size was compared")
+    return f"{told_of}: {outcome} in a trial of {_rounds(trial)}{date}"
+
+
+def _rounds(trial: Trial) -> str:
+    return f"{trial.rounds} round{'s' * (trial.rounds != 1)}"
+
+
+def _undecided(trial: Trial) -> str:
+    count = len(_at(trial, "unknown"))
+    return f", not decided at {count} size{'s' * (count != 1)}" if count else ""
+
+
+def _at(trial: Trial, verdict: str) -> list[TrialSize]:
+    return [size for size in trial.sizes if size.verdict == verdict]
+
+
+def _spread(sizes: Sequence[TrialSize]) -> str:
+    shares = [100 * (each.difference or 0) for each in sizes]
+    low, high = min(shares), max(shares)
+    by = f"{low:+.1f} %" if high - low < 0.05 else f"{low:+.1f} to {high:+.1f} %"
+    return f"{len(sizes)} size{'s' * (len(sizes) != 1)} ({by})"
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What the trials of a snapshot come to."""
+
+    settings: list[AdvisedSetting] = field(default_factory=list)
+    right: list[AlreadyRight] = field(default_factory=list)
+    """What of the best trial is in force already."""
+    passed_over: list[str] = field(default_factory=list)
+    """Trials that won and are not advised, with the reason, one sentence each."""
+
+
+@dataclass(frozen=True)
+class _Here:
+    """What a trial is held against."""
+
+    snapshot: Snapshot
+    version: str | None
+    """NCCL's; None = not known."""
+    taken: Collection[str]
+    gpus: Collection[int]
+
+    def elsewhere(self, trial: Trial) -> str | None:
+        """With what else it was made; None when that is what is here, as far as is known."""
+        driver = self.snapshot.driver.version
+        if self.version is not None and trial.nccl is None:
+            return "a trial that does not say with which NCCL"
+        if self.version is not None and versions.release(trial.nccl or "") != versions.release(self.version):
+            return f"a trial with NCCL {trial.nccl}, and this is {self.version}"
+        if driver is not None and trial.driver is None:
+            return "a trial that does not say with which driver"
+        if driver is not None and trial.driver != driver:
+            return f"a trial with driver {trial.driver}, and this is {driver}"
+        return None
+
+    def others(self, trial: Trial) -> list[Trial]:
+        """Trials of the same settings over the same GPUs that were made with what is here, and decided something."""
+        return [
+            each
+            for each in self.snapshot.trials
+            if each is not trial
+            and each.settings == trial.settings
+            and set(each.gpus) == set(trial.gpus)
+            and (each.failure is not None or _collectives(each))
+            and self.elsewhere(each) is None
+        ]
+
+    def age(self, trial: Trial) -> tuple[datetime, int]:
+        """Sorts trials, the newest last; of one moment the one that stands last is the newest."""
+        place = next(place for place, each in enumerate(self.snapshot.trials) if each is trial)
+        return trial.moment or _LONG_AGO, place
+
+    def overtaken(self, trial: Trial) -> Trial | None:
+        """The newest trial that says anew whatever this one says."""
+        newer = [each for each in self.others(trial) if self.age(each) > self.age(trial)]
+        again = [each for each in newer if each.failure is not None or _collectives(each) >= _collectives(trial)]
+        return max(again, key=self.age, default=None)
+
+
+def advised(
+    snapshot: Snapshot,
+    *,
+    version: str | None,
+    taken: Collection[str],
+    gpus: Collection[int],
+    by_itself: Callable[[str, str], bool] = lambda name, value: False,
+) -> Proven:
+    """Settings of the best trial that won and counts here.
+
+    A trial counts for the NCCL and driver that it was made with, and over all GPUs or those of the job, by index
+    (`gpus`); not when a newer one of the same settings decided otherwise, and not while measurements of its GPUs fail.
+    Trials of several calls can win. The one that gains most is taken; one that holds only a part of its settings says
+    nothing more. `taken` are variables that rules decide: a trial does not overrule them. `by_itself` says whether NCCL
+    does here what a variable asks for when it is not set.
+    """
+    here = _Here(snapshot, version if version is not None and _is_release(version) else None, taken, gpus)
+    found = Proven()
+    won: list[Trial] = []
+    for trial in sorted((each for each in snapshot.trials if each.won), key=_worth, reverse=True):
+        overtaken = here.overtaken(trial)
+        if (overtaken is not None and overtaken.won) or (here.elsewhere(trial) and here.others(trial)):
+            continue
+        why = _why_not(trial, overtaken, here)
+        if why is not None:
+            found.passed_over.append(f"{words(trial.settings)} won {why}")
+        elif all(trial.settings != each.settings for each in won):
+            won.append(trial)
+    # A combination was kept because it beat its parts, whatever these gained in a trial of another day.
+    whole = [each for each in won if not any(each.settings.items() < other.settings.items() for other in won)]
+    for trial in whole[:1]:
+        for name, value in trial.settings.items():
+            _advise(trial, name, value, here, by_itself, found)
+    counting = [each for each in snapshot.trials if _counts(each, here)]
+    found.passed_over.extend(_second_to(each, whole[0], counting) for each in whole[1:])
+    return found
+
+
+def _why_not(trial: Trial, overtaken: Trial | None, here: _Here) -> str | None:
+    """Why a trial that won is not advised, as the end of a sentence."""
+    if (unfit := why_unfit(trial.settings, here.version)) is not None:
+        return f"a trial and is not advised: {unfit}."
+    if not _counts(trial, here):
+        return f"a trial{_over(trial, here.snapshot)} alone: prove it over all GPUs."
+    if other := here.elsewhere(trial):
+        return f"{other}: prove it again."
+    if overtaken is not None:
+        return f"a trial{_on(trial)}, and in a newer one{_on(overtaken)} it {_ended(overtaken)}."
+    if hurt := next((each for each in here.others(trial) if _hurts(each) and not here.overtaken(each)), None):
+        return f"a trial{_on(trial)}, and in another one{_on(hurt)} it {_ended(hurt)}."
+    mine = {f"gpu:{index}" for index in trial.gpus}
+    failed = [run for run in here.snapshot.measurements if runs.failed(run) and not mine.isdisjoint(runs.ends(run))]
+    if failed:
+        first = f"{failed[0].kind} {runs.arrow(failed[0].subject)}: {runs.ended(failed[0])}"
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        return f"a trial, which is evidence of nothing while measurements of its GPUs fail ({first}{more})."
+    if not here.taken or set(trial.settings).isdisjoint(here.taken):
+        return None
+    return "a trial, but rules decide about the variable."
+
+
+def why_unfit(settings: Mapping[str, str | None], version: str | None) -> str | None:
+    """Why settings are not advised whatever a trial of them says, without a full stop; None when they may be.
+
+    `version` is NCCL's; None = not known. Raises ValueError when it is no version.
+    """
+    return next((why for each in settings.items() if (why := _unfit(*each, version)) is not None), None)
+
+
+def _unfit(name: str, value: str | None, version: str | None) -> str | None:
+    info = register.find(name)
+    if name in MEASURES_WITH:
+        return f"trials set {name} themselves, or stand on it"
+    if info is None or (info.owner != "NCCL" and not conf.in_time(info.owner)):
+        return f"neither NCCL nor a library that it loads is known to read {name}, and a trial measures NCCL alone"
+    if value is None:
+        return None
+    if info.setting_class == "diagnostic":
+        return f"{name} is diagnostic, and does not belong in a configuration"
+    if info.kind == "path" or name.endswith(_NAME_FILES) or (info.parser is None and "/" in value):
+        return f"{name} names a file, and what will be in it is not known"
+    if info.owner == "NCCL" and info.since is not None and not info.exists_in(version):
+        return f"NCCL {version or register.NEWEST} does not read {name}"
+    found = reading.read(info, value, version)
+    if found is not None and (found.surprises or found.becomes is None):
+        told = f"{name}={value}"
+        if found.becomes != value:
+            told += " counts as not set" if found.becomes is None else f" is {found.becomes} to NCCL"
+        return ": ".join(filter(None, (told, "; ".join(found.surprises))))
+    if fault := conf.unwritable(name, value):
+        return f"{name}={value} cannot be written into a file, {fault}"
+    return None
+
+
+def _is_release(version: str) -> bool:
+    try:
+        versions.release(version)
+    except ValueError:
+        return False
+    return True
+
+
+def _counts(trial: Trial, here: _Here) -> bool:
+    """It took all GPUs, or those of the job."""
+    return _everywhere(trial, here.snapshot) or set(trial.gpus) == set(here.gpus)
+
+
+def _collectives(trial: Trial) -> set[str]:
+    """Those that it decided something about."""
+    return {size.collective for size in trial.sizes if size.verdict != "unknown"}
+
+
+def _hurts(trial: Trial) -> bool:
+    return trial.failure is not None or bool(_at(trial, "slower"))
+
+
+def _ended(trial: Trial) -> str:
+    """Behind `it`."""
+    if trial.failure is not None:
+        return "broke"
+    if slower := _at(trial, "slower"):
+        return f"was slower at {_spread(slower)}"
+    return "gained less than others that were tried with it" if _at(trial, "faster") else "made no difference"
+
+
+def _on(trial: Trial) -> str:
+    return f" on {trial.date[:10]}" if trial.date else " without a date"
+
+
+def _second_to(trial: Trial, best: Trial, trials: Sequence[Trial]) -> str:
+    """Why a winner is not advised next to a better one."""
+    told = f"{words(trial.settings)} won a trial too, and gained no more than {words(best.settings)}"
+    if any(best.settings.get(name, value) != value for name, value in trial.settings.items()):
+        return f"{told}."
+    both = {**best.settings, **trial.settings}
+    tried = next((each for each in trials if each.settings == both and not each.won), None)
+    if tried is not None:
+        return f"{told}; together they were tried and not worth keeping."
+    asked = " ".join(f"{name}={value or ''}" for name, value in both.items())
+    return f"{told}; together they were not tried: `topoadvisor prove {asked}`."
+
+
+def _worth(trial: Trial) -> tuple[float, str]:
+    """Mean gain over the sizes of the trial, those without a difference counting as none; then the date."""
+    gains = [each.difference or 0.0 for each in trial.sizes if each.verdict == "faster"]
+    return sum(gains) / max(len(trial.sizes), 1), trial.date or ""
+
+
+def _advise(
+    trial: Trial,
+    name: str,
+    value: str | None,
+    here: _Here,
+    by_itself: Callable[[str, str], bool],
+    found: Proven,
+) -> None:
+    present = next((each for each in here.snapshot.settings or () if each.name == name), None)
+    told = words({name: value})
+    if value is not None and present is not None and present.value == value:
+        found.right.append(AlreadyRight(text=f"{told}, which won a trial here, is set already.", rule=TRIAL))
+        return
+    if value is None and present is None and here.snapshot.settings is not None:
+        found.right.append(AlreadyRight(text=f"{name}, without which a trial won here, is not set.", rule=TRIAL))
+        return
+    if value is not None and present is None and by_itself(name, value):
+        found.right.append(
+            AlreadyRight(text=f"NCCL does as with {told}, which won a trial here, by itself.", rule=TRIAL)
+        )
+        return
+    info = register.find(name)
+    setting_class = info.setting_class if info is not None else "diagnostic"
+    collectives = ", ".join(dict.fromkeys(size.collective for size in _at(trial, "faster")))
+    found.settings.append(
+        AdvisedSetting(
+            name=name,
+            action="set" if value is not None else "unset",
+            setting_class=setting_class,
+            rule=TRIAL,
+            reason=(
+                f"measured on this machine{_over(trial, here.snapshot)}: {collectives} faster at "
+                f"{_spread(_at(trial, 'faster'))}, slower at none{_undecided(trial)}, {_rounds(trial)}, "
+                f"{(trial.date or 'no date')[:10]}"
+            ),
+            value=value,
+            remove_when="a new trial of it does not win" if setting_class == "workaround" else None,
+            nccl=f"=={trial.nccl}" if trial.nccl else None,
+            cost=trial.cost,
+            where=present.place if value is None and present is not None else None,
+        )
+    )
