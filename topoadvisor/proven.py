@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from topoadvisor import runs
-from topoadvisor.advice import AdvisedSetting, AlreadyRight
+from topoadvisor.advice import AdvisedSetting, AlreadyRight, SettingClass
 from topoadvisor.evidence import Trial, TrialSize
 from topoadvisor.nccl import conf, reading, versions
 from topoadvisor.nccl import settings as register
@@ -209,6 +209,12 @@ def why_unfit(settings: Mapping[str, str | None], version: str | None) -> str | 
     return next((why for each in settings.items() if (why := _unfit(*each, version)) is not None), None)
 
 
+def setting_class(name: str) -> SettingClass:
+    """As the register has it; what it does not hold is as little for a configuration as what is diagnostic."""
+    info = register.find(name)
+    return "diagnostic" if info is None else info.setting_class
+
+
 def _unfit(name: str, value: str | None, version: str | None) -> str | None:
     info = register.find(name)
     if name in MEASURES_WITH:
@@ -309,14 +315,13 @@ def _advise(
             AlreadyRight(text=f"NCCL does as with {told}, which won a trial here, by itself.", rule=TRIAL)
         )
         return
-    info = register.find(name)
-    setting_class = info.setting_class if info is not None else "diagnostic"
+    kind = setting_class(name)
     collectives = ", ".join(dict.fromkeys(size.collective for size in _at(trial, "faster")))
     found.settings.append(
         AdvisedSetting(
             name=name,
             action="set" if value is not None else "unset",
-            setting_class=setting_class,
+            setting_class=kind,
             rule=TRIAL,
             reason=(
                 f"measured on this machine{_over(trial, here.snapshot)}: {collectives} faster at "
@@ -324,7 +329,7 @@ def _advise(
                 f"{(trial.date or 'no date')[:10]}"
             ),
             value=value,
-            remove_when="a new trial of it does not win" if setting_class == "workaround" else None,
+            remove_when="a new trial of it does not win" if kind == "workaround" else None,
             nccl=f"=={trial.nccl}" if trial.nccl else None,
             cost=trial.cost,
             where=present.place if value is None and present is not None else None,

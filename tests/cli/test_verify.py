@@ -278,6 +278,17 @@ def test_prove_from_its_words_to_a_saved_trial(
     assert len(decode(path.read_bytes()).trials) == 2
 
 
+def test_prove_says_before_it_measures_what_nccl_makes_of_a_value(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*anything: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("topoadvisor.verify.prove.prove", measured)
+    result = prove_app("NCCL_MIN_CTAS=99999", "--nccl", "libnccl.so.2")
+    assert "NCCL_MIN_CTAS=99999 is 64 to NCCL: NCCL has no more than 64 channels." in result.stderr
+
+
 def test_prove_candidates_says_why_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here = detect.read(["fixture:2x5090-container"], stdin=io.BytesIO())
     (tmp_path / "own.xml").write_text(nccl_graph.render(here, force=True)[0])

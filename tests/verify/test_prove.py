@@ -12,7 +12,7 @@ import pytest
 
 from topoadvisor.errors import Broken, InputError, TopoAdvisorError
 from topoadvisor.ingest import nccl_log
-from topoadvisor.snapshot import Setting, Snapshot
+from topoadvisor.snapshot import NcclLibrary, Setting, Snapshot
 from topoadvisor.verify import asked, documents, group, prove_report
 from topoadvisor.verify.group import Result, Run, Settings
 from topoadvisor.verify.prove import Arm, Outcome, Proof, arms_of, prove
@@ -289,7 +289,74 @@ def test_a_variable_that_nccl_does_not_read_is_told() -> None:
     proof = run(Machine(), "NCCL_NONSENSE=1")
     assert proof.outcomes[0].unread == ["NCCL_NONSENSE"]
     assert "log does not mention NCCL_NONSENSE" in prove_report.to_text(proof, WHERE)
-    assert asked.remarks({"NCCL_NONSENSE": "1"}, Snapshot()) == ["No NCCL is known that reads NCCL_NONSENSE."]
+    assert asked.remarks({"NCCL_NONSENSE": "1"}, Snapshot()) == [
+        "Whatever it gains, NCCL_NONSENSE=1 will not be advised: neither NCCL nor a library that it loads is known to "
+        "read NCCL_NONSENSE, and a trial measures NCCL alone."
+    ]
+
+
+def test_what_nccl_takes_otherwise_than_it_is_written_is_said_before_for_the_library_that_is_tried() -> None:
+    libraries = [
+        NcclLibrary(path="/a/libnccl.so.2", version="2.28.9"),
+        NcclLibrary(path="/b/libnccl.so.2", version="2.20.5"),
+    ]
+    here = Snapshot(nccl_libraries=libraries)
+    for path, most in (("/a/libnccl.so.2", 64), ("/b/libnccl.so.2", 32), ("/c/libnccl.so.2", 64)):
+        assert asked.remarks({"NCCL_MIN_CTAS": "99999"}, here, library=path) == [
+            "Whatever it gains, NCCL_MIN_CTAS=99999 will not be advised: "
+            f"NCCL_MIN_CTAS=99999 is {most} to NCCL: NCCL has no more than {most} channels."
+        ]
+    assert asked.remarks({"NCCL_MIN_CTAS": "32"}, here, library="/b/libnccl.so.2") == []
+
+
+def gains(name: str, factor: float) -> Effect:
+    return lambda settings, size: factor if name in settings else 1.0
+
+
+def test_what_is_not_advised_is_not_the_one_to_keep_however_much_it_gains() -> None:
+    machine = Machine(more_channels, gains("NCCL_CHECK_POINTERS", 1.5))
+    proof = run(machine, "NCCL_MIN_CTAS=32", "NCCL_CHECK_POINTERS=1")
+    assert proof.best is not None
+    assert proof.best.arm.settings == {"NCCL_MIN_CTAS": "32"}
+    text = prove_report.to_text(proof, WHERE)
+    assert "NCCL_CHECK_POINTERS=1 is faster at " in text
+    assert "slower nowhere, and is not advised: NCCL_CHECK_POINTERS is diagnostic" in text
+    assert "Keep NCCL_MIN_CTAS=32: faster" in text
+    assert "Also faster" not in text
+    assert "Not all together" not in text
+    assert [each.keep for each in prove_report.trials(proof, WHERE)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("LD_PRELOAD=x.so", "neither NCCL nor a library that it loads is known to read LD_PRELOAD"),
+        ("NCCL_BUFFSIZE=8M", "NCCL_BUFFSIZE=8M is 8 to NCCL"),
+        ("NCCL_TOPO_FILE=t.xml", "NCCL_TOPO_FILE names a file"),
+    ],
+)
+def test_a_winner_alone_that_is_not_advised_is_told_with_its_gain_and_the_reason(word: str, why: str) -> None:
+    proof = run(Machine(gains(word.partition("=")[0], 1.5)), word)
+    text = prove_report.to_text(proof, WHERE)
+    assert proof.best is None
+    assert f"{word} is faster at " in text
+    assert f"slower nowhere, and is not advised: {why}" in text
+    assert "Keep" not in text
+    assert "Set nothing" not in text
+    assert "emit" not in text
+
+
+@pytest.mark.parametrize(
+    ("word", "include"),
+    [
+        ("NCCL_MIN_CTAS=32", " --include tuning"),
+        ("NCCL_SHM_DISABLE=1", " --include workaround"),
+        ("NCCL_CROSS_NIC=1", ""),
+    ],
+)
+def test_the_command_that_writes_a_winner_names_its_class(word: str, include: str) -> None:
+    text = prove_report.to_text(run(Machine(gains(word.partition("=")[0], 1.5)), word), WHERE, saved="node.json")
+    assert f"`topoadvisor emit nccl-conf node.json{include}` writes it" in text
 
 
 def test_json_and_trials_hold_the_evidence() -> None:

@@ -93,7 +93,7 @@ def prove(
 
     Every round starts fresh processes, one per GPU. What looks faster or slower is put to as many rounds again, and
     counts when they confirm it. What else is set in the environment holds for both sides. A setting is worth keeping
-    when it is faster somewhere and slower nowhere; saved with --save, it is then advised, as tuning. Needs CuPy and
+    when it is faster somewhere and slower nowhere; saved with --save, it is then advised. Needs CuPy and
     NCCL.
 
     Exit code: 0 nothing asked for hurts or breaks, 1 something does or NCCL fails as it is, 3 nothing could be
@@ -109,9 +109,10 @@ def prove(
     live = collect.capture_live()
     if save:
         run.base_for(save, live)
-    notes = asked.remarks(wanted, live)
     with progress.bar("prove") as tell, tempfile.TemporaryDirectory(prefix="topoadvisor-") as folder:
         here, group, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline)
+        notes = asked.remarks(wanted, live, library=library)
+        say(notes)
         cases = _cases(chosen, sizes, len(here.gpus))
         notes = [*here.notes, *notes]
         arms = proving.arms_of(wanted)

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from topoadvisor import proven
 from topoadvisor.advice import Advice
 from topoadvisor.errors import InputError, TopoAdvisorError
 from topoadvisor.evidence import setting_fault
-from topoadvisor.nccl import settings as register
+from topoadvisor.nccl import versions
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.verify.group import Settings
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{1,63}")
-_OURS = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_COMM_ID", "NCCL_HOSTID", "CUDA_VISIBLE_DEVICES")
-"""The measurement needs them itself, or would be another one with them."""
 
 
 def from_words(words: Sequence[str]) -> Settings:
@@ -60,17 +59,21 @@ def _allowed(asked: dict[str, str | None]) -> dict[str, str | None]:
     for name, value in asked.items():
         if fault := setting_fault(name, value):
             raise TopoAdvisorError(fault)
-        if name in _OURS:
+        if name in proven.MEASURES_WITH:
             raise TopoAdvisorError(f"{name} cannot be proved: the measurement sets it itself, or stands on it")
     return asked
 
 
-def remarks(settings: Settings, snapshot: Snapshot) -> list[str]:
-    """What is worth saying before: names that NCCL does not know, settings that change nothing.
+def remarks(settings: Settings, snapshot: Snapshot, *, library: str | None = None) -> list[str]:
+    """What is worth saying before: what NCCL takes otherwise than it is written, settings that change nothing.
+
+    `library` is the path of the NCCL that is tried, one of the snapshot's or another.
 
     Raises TopoAdvisorError for a variable to unset that stands in a file of NCCL: a process cannot take it out there.
     """
     told = []
+    found = next((each.version for each in snapshot.nccl_libraries or () if each.path == library), None)
+    version = found if found is not None and versions.is_version(found) else None
     for name, value in settings.items():
         present = [each for each in snapshot.settings or () if each.name == name]
         if value is None:
@@ -85,6 +88,6 @@ def remarks(settings: Settings, snapshot: Snapshot) -> list[str]:
             continue
         if present and present[0].value == value:
             told.append(f"{name}={value} is in force already ({present[0].place}), so setting it changes nothing.")
-        if name.startswith("NCCL_") and register.find(name) is None:
-            told.append(f"No NCCL is known that reads {name}.")
+        if why := proven.why_unfit({name: value}, version):
+            told.append(f"Whatever it gains, {name}={value} will not be advised: {why}.")
     return told

@@ -131,13 +131,23 @@ class Proof:
     notes: list[str]
 
     @property
+    def nccl(self) -> str | None:
+        """The NCCL that ran."""
+        return self.baseline.began.nccl if self.baseline.began else None
+
+    def why_unfit(self, outcome: Outcome) -> str | None:
+        """Why a variant is not advised whatever it gains; None when it may be."""
+        return None if outcome.arm.write_with else proven.why_unfit(outcome.arm.settings, self.nccl)
+
+    @property
     def best(self) -> Outcome | None:
-        """The variant that gains most among those to keep.
+        """The variant that gains most among those to keep that may be advised.
 
         Several settings together are taken when each of them is worth keeping by itself, and together they gain more.
         Where one of them is not, they must gain more than the best alone by what changes a decision.
         """
-        kept = sorted((each for each in self.outcomes if each.keep), key=lambda each: each.gain, reverse=True)
+        fit = [each for each in self.outcomes if each.keep and self.why_unfit(each) is None]
+        kept = sorted(fit, key=lambda each: each.gain, reverse=True)
         alone = next((each for each in kept if len(each.arm.settings) == 1), None)
         for together in (each for each in kept if len(each.arm.settings) > 1):
             parts = [name for each in kept if len(each.arm.settings) == 1 for name in each.arm.settings]

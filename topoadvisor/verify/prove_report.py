@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from topoadvisor import proven
 from topoadvisor.evidence import Trial, TrialSize
 from topoadvisor.numbers import size_text
 from topoadvisor.verify.difference import SHARP, Difference
@@ -28,7 +29,6 @@ class Setting:
 
 def to_text(proof: Proof, where: Setting, notes: Sequence[str] = (), *, saved: str | None = None) -> str:
     """A table for each variant, what it costs, and what to keep; `saved` is the file that holds the trials."""
-    began = proof.baseline.began
     gpus = ", ".join(f"GPU{index}" for index in where.gpus)
     lines = [f"Settings against the machine as it is, over {gpus}; busbw in GB/s (10⁹ bytes per second)"]
     for outcome in proof.outcomes:
@@ -41,9 +41,9 @@ def to_text(proof: Proof, where: Setting, notes: Sequence[str] = (), *, saved: s
         lines += [f"  {line}" for line in _remarks(outcome, proof)]
     lines += ["", *_recommendation(proof, saved)]
     lines += [*proof.notes, *notes]
-    if began:
+    if proof.nccl:
         lines.append(
-            f"Method: NCCL {began.nccl} ({where.nccl_library}), driver {where.driver or 'not read'}, one process per "
+            f"Method: NCCL {proof.nccl} ({where.nccl_library}), driver {where.driver or 'not read'}, one process per "
             f"GPU; {proof.rounds} round{'s' * (proof.rounds != 1)} of fresh processes, baseline and variants in "
             f"turn{_confirming(proof)}; "
             "means over the rounds, Student's interval of the mean ratio, 95 % for all rows together, differences "
@@ -117,16 +117,21 @@ def _same_way(difference: Difference) -> bool:
 
 def _recommendation(proof: Proof, saved: str | None) -> list[str]:
     best = proof.best
+    unfit = [
+        f"{outcome.arm.name} is {_wins(outcome)}, slower nowhere, and is not advised: {why}."
+        for outcome in proof.outcomes
+        if outcome.keep and (why := proof.why_unfit(outcome)) is not None
+    ]
     if best is None:
-        return _nothing_to_keep(proof.outcomes)
-    lines = [f"Keep {best.arm.name}: {_wins(best)}, slower nowhere."]
+        return unfit or _nothing_to_keep(proof.outcomes)
+    lines = [*unfit, f"Keep {best.arm.name}: {_wins(best)}, slower nowhere."]
     if best.arm.write_with:
         lines.append(f"The file of the trial is gone; `{best.arm.write_with}` writes it.")
     else:
         after = "" if saved else "After --save FILE, "
-        lines.append(
-            f"{after}`topoadvisor emit nccl-conf {saved or 'FILE'} --include tuning` writes it with its evidence."
-        )
+        wanted = ",".join(sorted({proven.setting_class(name) for name in best.arm.settings} - {"system"}))
+        include = f" --include {wanted}" if wanted else ""
+        lines.append(f"{after}`topoadvisor emit nccl-conf {saved or 'FILE'}{include}` writes it with its evidence.")
     if best.cost:
         lines.append(
             "That is what the collective gains. What a job gains depends on what it computes meanwhile: time its steps."
@@ -156,13 +161,14 @@ def _harm(outcome: Outcome) -> str | None:
 
 def _others(best: Outcome, proof: Proof) -> list[str]:
     """What else was faster, and why several settings are kept together, or are not."""
-    alone = [each.arm.name for each in proof.outcomes if each.keep and each is not best and len(each.arm.settings) == 1]
+    others = [each for each in proof.outcomes if each.keep and each is not best and proof.why_unfit(each) is None]
+    alone = [each.arm.name for each in others if len(each.arm.settings) == 1]
     if not alone:
         return []
     if len(best.arm.settings) > 1:
         return [f"Together they gain more than {' or '.join(alone)} alone."]
     lines = [f"Also faster, by less: {', '.join(alone)}."]
-    for together in (each for each in proof.outcomes if len(each.arm.settings) > 1):
+    for together in (each for each in proof.outcomes if len(each.arm.settings) > 1 and not proof.why_unfit(each)):
         why = (
             "they break"
             if together.failure
@@ -191,7 +197,6 @@ def _worst(outcome: Outcome) -> str:
 
 def trials(proof: Proof, where: Setting) -> list[Trial]:
     """What is kept in a snapshot: every variant with its evidence."""
-    began = proof.baseline.began
     return [
         Trial(
             settings=dict(outcome.arm.settings),
@@ -201,7 +206,7 @@ def trials(proof: Proof, where: Setting) -> list[Trial]:
             keep=outcome is proof.best and outcome.arm.write_with is None,
             cost=outcome.cost,
             failure=outcome.failure,
-            nccl=began.nccl if began else None,
+            nccl=proof.nccl,
             driver=where.driver,
             date=where.date,
         )
@@ -233,7 +238,7 @@ def document(proof: Proof, where: Setting, notes: Sequence[str] = ()) -> Proved:
         date=where.date,
         gpus=list(where.gpus),
         nccl_library=where.nccl_library,
-        nccl=proof.baseline.began.nccl if proof.baseline.began else None,
+        nccl=proof.nccl,
         driver=where.driver,
         rounds=proof.rounds,
         confirming_rounds=proof.confirming,
