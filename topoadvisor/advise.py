@@ -24,7 +24,7 @@ from topoadvisor.advice import (
     SourceLine,
     UnknownVerdict,
 )
-from topoadvisor.nccl import consumers, defaults, versions
+from topoadvisor.nccl import consumers, defaults, newer, versions
 from topoadvisor.nccl.levels import user_p2p_level
 from topoadvisor.plan import picks, rings
 from topoadvisor.rules import engine, facts, load
@@ -138,6 +138,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
             *map(str, topology.disagreements),
             *topology.notes,
+            *filter(None, [newer.said(_value(base, "nccl.version"))]),
             *([_NO_SETTINGS] if snapshot.settings is None else []),
         ],
     )

@@ -160,7 +160,7 @@ def test_nccls_matrix_as_text(run: Run) -> None:
         "  *    = inferred: how the GPUs hang on the CPUs follows from link classes\n"
         "  *    = inferred: the PCIe link is that of the board (L40S)\n"
         "  ?    = not known: the CPU was not read (--assume cpu.vendor=… supplies it)\n\n"
-        "NCCL's version is not known; this is what 2.30.7 does.\n"
+        "NCCL's version is not known; this is what 2.30.7 does, the newest known.\n"
     )
 
 

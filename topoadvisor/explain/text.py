@@ -130,7 +130,9 @@ def _value(value: Value, info: SettingInfo) -> Iterator[str]:
 def _state(info: SettingInfo, state: State) -> Iterator[str]:
     own = info.owner == "NCCL"
     if own:
-        library = f"NCCL {state.nccl}" if state.nccl else f"NCCL's version is not known; {NEWEST} is taken"
+        library = (
+            f"NCCL {state.nccl}" if state.nccl else f"NCCL's version is not known; {NEWEST}, the newest known, is taken"
+        )
         yield fill(library if state.read else f"{library}, which does not read this variable", "  ")
     if state.in_force is not None:
         yield fill(f"set to {state.in_force.text or 'an empty text'} by {_place(state.in_force)}", "    ", "  ")

@@ -102,7 +102,7 @@ def gdr(analysis: Analysis) -> tuple[bool | None, str]:
 def _nccl(snapshot: Snapshot, outlook: Outlook) -> Nccl:
     library = next((each for each in snapshot.nccl_libraries or () if each.version == outlook.version), None)
     if library is None:
-        return Nccl(version=outlook.version, origin=f"not known; {rates.NEWEST} is the newest that is predicted")
+        return Nccl(version=outlook.version, origin=f"not known; {rates.NEWEST} is the newest whose behaviour is known")
     return Nccl(version=outlook.version, origin=library.read_by or library.path)
 
 

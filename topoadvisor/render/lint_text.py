@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from topoadvisor.lint.document import Finding, Report
 from topoadvisor.lint.model import shown
+from topoadvisor.nccl import newer, versions
 from topoadvisor.nccl.settings import NEWEST
 from topoadvisor.render.page import COLORS, Page
 
@@ -90,10 +91,13 @@ def _summary(report: Report) -> str:
 def _judged_for(report: Report) -> str:
     version = f"NCCL {report.nccl} ({report.nccl_from})"
     if report.nccl is None:
-        version = f"NCCL {NEWEST}, the newest known, because no version was given (--nccl-version, --nccl-lib)"
+        why = "because no version was given (--nccl-version, --nccl-lib)"
+        version = f"NCCL {NEWEST}, the newest whose variables are known, {why}"
     library = f"; names by {report.nccl_library}" if report.nccl_library else ""
     machine = f"; machine: {report.topology}" if report.topology else ""
-    return f"Judged for {version}{library}{machine}."
+    beyond = report.nccl is not None and not versions.at_least(NEWEST, report.nccl)
+    too_new = f" {newer.said(report.nccl)}" if beyond else ""
+    return f"Judged for {version}{library}{machine}.{too_new}"
 
 
 def _count(number: int, what: str) -> str:

@@ -19,7 +19,7 @@ from typing import Final
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.hardware import processors
 from topoadvisor.ingest import assume
-from topoadvisor.nccl import defaults, host, levels, paths, rates, system, versions
+from topoadvisor.nccl import defaults, host, levels, newer, paths, rates, system, versions
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.paths import Given, Grant, Reach
 from topoadvisor.nccl.system import Kind, Node, System
@@ -141,15 +141,14 @@ def version(snapshot: Snapshot) -> tuple[str, list[str]]:
     """NCCL's version, and what was taken for granted about it. Raises NothingDetermined for one that is too old."""
     found = next((each.version for each in snapshot.nccl_libraries or () if each.version), None)
     if found is None or not versions.is_version(found):
-        return rates.NEWEST, [f"NCCL's version is not known; this is what {rates.NEWEST} does."]
+        return rates.NEWEST, [f"NCCL's version is not known; this is what {rates.NEWEST} does, the newest known."]
     if not versions.at_least(found, rates.OLDEST):
         raise NothingDetermined(
             f"NCCL {found} counts differently from {rates.OLDEST} and newer, which are known here",
             hint=f"To see what a newer one would do: --assume nccl.version={rates.NEWEST}",
         )
-    if not versions.at_least(rates.NEWEST, found):
-        return found, [f"NCCL {found} is newer than {rates.NEWEST}, the last one that this was compared with."]
-    return found, []
+    too_new = newer.said(found)
+    return found, [too_new] if too_new else []
 
 
 def _numbers(root: Element) -> dict[int, int]:
