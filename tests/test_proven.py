@@ -254,6 +254,12 @@ def test_what_nccl_does_by_itself_and_what_is_not_set_is_right_already() -> None
     ]
 
 
+def test_a_long_value_is_shown_cut() -> None:
+    _, passed, conf, _ = written(trial(settings={"NCCL_ALGO": "R" * 3000}))
+    assert passed[0].startswith(f"NCCL_ALGO={'R' * 80}… won a trial and is not advised: ")
+    assert max(len(text) for text in (passed[0], conf)) < 4000
+
+
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "PATH"])
 def test_what_nccl_does_not_read_is_not_unset_either(name: str) -> None:
     assert written(trial(settings={name: None}), settings=None)[0] == []

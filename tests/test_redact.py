@@ -1,7 +1,9 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topoadvisor.evidence import Trial
 from topoadvisor.redact import redact
 from topoadvisor.snapshot import (
     Driver,
@@ -255,3 +257,13 @@ def test_what_nccl_calls_hosts_and_nics_by() -> None:
         '<net guid="0x0" speed="0x1234"/>'
     )
     assert redact(hidden) == hidden
+
+
+def test_values_that_were_tried_are_redacted_like_those_that_are_set():
+    tried = {"NCCL_RAS_ADDR": "node99:28028", "NCCL_TOPO_FILE": "/home/alice/gpu-node-17.xml", "NCCL_ALGO": None}
+    before = msgspec.structs.replace(machine(), trials=[Trial(settings=tried, gpus=[0, 1], nccl="2.28.9")])
+    after = redact(before).trials[0]
+    told = " ".join(filter(None, after.settings.values()))
+    assert not any(name in told for name in NAMES)
+    assert list(after.settings) == list(tried)
+    assert (after.settings["NCCL_ALGO"], after.nccl) == (None, "2.28.9")

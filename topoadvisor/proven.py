@@ -24,6 +24,8 @@ MEASURES_WITH: Final = (
 
 _NAME_FILES: Final = ("_PLUGIN", "_FILE", "_PATH", "_LIB", "_DIR", "_DIRECTORY")
 """How names of variables end that name files or libraries, where the register does not say so."""
+_LONGEST: Final = 80
+"""Letters of a value that a line shows."""
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 """Of a trial without a date: any other is newer."""
 
@@ -34,8 +36,12 @@ def lines(snapshot: Snapshot) -> list[str]:
 
 
 def words(settings: Mapping[str, str | None]) -> str:
-    """`NCCL_MIN_CTAS=32`, `NCCL_ALGO unset`; several with spaces between."""
-    return " ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in settings.items())
+    """`NCCL_MIN_CTAS=32`, `NCCL_ALGO unset`; several with spaces between, long values cut."""
+    cut = {
+        name: value if value is None or len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
+        for name, value in settings.items()
+    }
+    return " ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in cut.items())
 
 
 def _everywhere(trial: Trial, snapshot: Snapshot) -> bool:
@@ -231,12 +237,12 @@ def _unfit(name: str, value: str | None, version: str | None) -> str | None:
         return f"NCCL {version or register.NEWEST} does not read {name}"
     found = reading.read(info, value, version)
     if found is not None and (found.surprises or found.becomes is None):
-        told = f"{name}={value}"
+        told = words({name: value})
         if found.becomes != value:
             told += " counts as not set" if found.becomes is None else f" is {found.becomes} to NCCL"
         return ": ".join(filter(None, (told, "; ".join(found.surprises))))
     if fault := conf.unwritable(name, value):
-        return f"{name}={value} cannot be written into a file, {fault}"
+        return f"{words({name: value})} cannot be written into a file, {fault}"
     return None
 
 

@@ -212,8 +212,14 @@ class _Redactor:
             return match.group()
         return match.group() if address.is_loopback or address.is_unspecified else self.ipv6(str(address))
 
+    def _setting(self, name: str, value: str) -> str:
+        return self.address_value(value) if _ADDRESSED.search(name) else self.free(value)
+
     def walk(self, value: Any, key: str = "") -> Any:
         """The same tree of plain values, redacted."""
+        if isinstance(value, dict) and key == "trials":
+            tried = {name: item and self._setting(name, item) for name, item in value["settings"].items()}
+            return {**self.walk({**value, "settings": None}), "settings": tried}
         if isinstance(value, dict):
             hosted = (
                 _ADDRESSED.search(value["name"]) if isinstance(value.get("name"), str) and "origin" in value else None

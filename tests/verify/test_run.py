@@ -500,6 +500,21 @@ def test_what_others_saved_meanwhile_stays(tmp_path: Path) -> None:
     assert (saved.measurements, len(saved.trials)) == ([one], 1)
 
 
+def test_a_newer_trial_replaces_an_older_one_at_the_same_sizes_in_whatever_order_the_gpus_are() -> None:
+    settings: dict[str, str | None] = {"NCCL_ALGO": "ring"}
+    old = Trial(settings=settings, gpus=[0, 1], sizes=[size(0.05)], rounds=8, keep=True)
+    new = Trial(settings=settings, gpus=[1, 0], sizes=[size(-0.05)], rounds=8)
+    assert with_trials(Snapshot(trials=[old]), [new]).trials == [new]
+    assert not with_trials(Snapshot(trials=[old]), [new]).trials[0].won
+
+
+def test_what_an_interrupted_trial_left_open_is_not_added() -> None:
+    settings: dict[str, str | None] = {"NCCL_ALGO": "ring"}
+    stopped = Trial(settings=settings, gpus=[0, 1], sizes=[size(0.05, 1 << 20, verdict="unknown")], rounds=1)
+    done = Trial(settings=settings, gpus=[0, 1], sizes=[size(0.05)], rounds=8)
+    assert with_trials(Snapshot(trials=[stopped]), [done]).trials == [done]
+
+
 def test_a_trial_at_other_sizes_adds_to_the_one_before() -> None:
     wide = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size(0.05, 1 << 26)], rounds=8, keep=True)
     narrow = Trial(settings={"NCCL_ALGO": "ring"}, gpus=[0, 1], sizes=[size(0.0, 1 << 16)], rounds=4)

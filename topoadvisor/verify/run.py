@@ -334,21 +334,25 @@ def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:
 
     A trial that decided nothing, because it was interrupted, takes nothing away.
     """
-    known = [(trial.settings, trial.gpus) for trial in snapshot.trials]
-    new = [trial for trial in trials if _decided(trial) or (trial.settings, trial.gpus) not in known]
-    replaced = [(trial.settings, trial.gpus) for trial in new]
-    kept = [trial for trial in snapshot.trials if (trial.settings, trial.gpus) not in replaced]
+    known = [_tried(trial) for trial in snapshot.trials]
+    new = [trial for trial in trials if _decided(trial) or _tried(trial) not in known]
+    replaced = [_tried(trial) for trial in new]
+    kept = [trial for trial in snapshot.trials if _tried(trial) not in replaced]
     return msgspec.structs.replace(snapshot, trials=[*kept, *(_with_sizes(each, snapshot.trials) for each in new)])
 
 
+def _tried(trial: Trial) -> tuple[object, ...]:
+    return trial.settings, sorted(trial.gpus)
+
+
 def _with_sizes(trial: Trial, before: Sequence[Trial]) -> Trial:
-    """The trial with the sizes that an earlier one of the same settings, NCCL and driver had and it has not."""
-    same = ("settings", "gpus", "nccl", "driver", "failure")
-    old = next((each for each in before if all(getattr(each, name) == getattr(trial, name) for name in same)), None)
+    """The trial with what earlier ones of the same settings, NCCL and driver decided at sizes that it has not."""
+    same = (*_tried(trial), trial.nccl, trial.driver, trial.failure)
+    old = next((each for each in before if (*_tried(each), each.nccl, each.driver, each.failure) == same), None)
     if old is None or trial.failure:
         return trial
     mine = {(size.collective, size.size_bytes) for size in trial.sizes}
-    more = [size for size in old.sizes if (size.collective, size.size_bytes) not in mine]
+    more = [size for size in old.sizes if size.verdict != "unknown" and (size.collective, size.size_bytes) not in mine]
     if not more:
         return trial
     sizes = sorted([*trial.sizes, *more], key=lambda size: (size.collective, size.size_bytes))
