@@ -254,6 +254,17 @@ def test_what_nccl_does_by_itself_and_what_is_not_set_is_right_already() -> None
     ]
 
 
+@pytest.mark.parametrize("render", [nccl_conf.render, shell.render])
+def test_what_won_together_is_written_together_or_not_at_all(render: Any) -> None:
+    both = {"NCCL_MIN_CTAS": "32", "NCCL_SHM_DISABLE": "1"}
+    advice = advise.advise(machine(trial(settings=both)), plan=False)
+    for classes in (frozenset(), frozenset({"tuning"}), frozenset({"workaround"})):
+        block = render(advice, classes, "2.28.9")
+        assert not any(f"{name}=" in block for name in both)
+    assert "Not written: NCCL_SHM_DISABLE [trial], it was tried together with NCCL_MIN_CTAS" in block
+    assert all(f"{name}={value}" in render(advice, EVERYTHING, "2.28.9") for name, value in both.items())
+
+
 def test_a_long_value_is_shown_cut() -> None:
     _, passed, conf, _ = written(trial(settings={"NCCL_ALGO": "R" * 3000}))
     assert passed[0].startswith(f"NCCL_ALGO={'R' * 80}… won a trial and is not advised: ")

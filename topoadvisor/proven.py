@@ -196,15 +196,21 @@ def _why_not(trial: Trial, overtaken: Trial | None, here: _Here) -> str | None:
         return f"a trial{_on(trial)}, and in a newer one{_on(overtaken)} it {_ended(overtaken)}."
     if hurt := next((each for each in here.others(trial) if _hurts(each) and not here.overtaken(each)), None):
         return f"a trial{_on(trial)}, and in another one{_on(hurt)} it {_ended(hurt)}."
-    mine = {f"gpu:{index}" for index in trial.gpus}
-    failed = [run for run in here.snapshot.measurements if runs.failed(run) and not mine.isdisjoint(runs.ends(run))]
-    if failed:
-        first = f"{failed[0].kind} {runs.arrow(failed[0].subject)}: {runs.ended(failed[0])}"
-        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-        return f"a trial, which is evidence of nothing while measurements of its GPUs fail ({first}{more})."
+    if failed := failures(trial, here.snapshot):
+        return f"a trial, which is evidence of nothing while measurements of its GPUs fail ({failed})."
     if not here.taken or set(trial.settings).isdisjoint(here.taken):
         return None
     return "a trial, but rules decide about the variable."
+
+
+def failures(trial: Trial, snapshot: Snapshot) -> str | None:
+    """`all_reduce GPU0, GPU1: wrong-data, and 2 more`: what failed on the GPUs of a trial; None when nothing did."""
+    mine = {f"gpu:{index}" for index in trial.gpus}
+    failed = [run for run in snapshot.measurements if runs.failed(run) and not mine.isdisjoint(runs.ends(run))]
+    if not failed:
+        return None
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return f"{failed[0].kind} {runs.arrow(failed[0].subject)}: {runs.ended(failed[0])}{more}"
 
 
 def why_unfit(settings: Mapping[str, str | None], version: str | None) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import networkx as nx
 import pytest
-from made_trials import size
+from made_trials import size, trial
 
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.evidence import Measurement, Trial
@@ -488,6 +488,17 @@ def test_a_snapshot_of_another_driver_is_told_about(tmp_path: Path) -> None:
     assert run.save(path, live) == [f"Saved into {path}."]
     save(old, path)
     assert "captured with driver 535.1.1, and this is 580.159.04" in run.save(path, live)[1]
+
+
+def test_what_won_beside_failures_is_told_about(tmp_path: Path) -> None:
+    live, _ = machine()
+    path = tmp_path / "node.json"
+    run.save(path, live, measurements=[Measurement(kind="peer-copy", subject="gpu:0>gpu:1", outcome="timeout")])
+    assert run.save(path, live, trials=[trial()])[1:] == [
+        "What won is not advised while measurements in it fail (peer-copy GPU0 → GPU1: timeout): repair that and "
+        "verify anew."
+    ]
+    assert run.save(path, live, trials=[trial(keep=False)])[1:] == []
 
 
 def test_what_others_saved_meanwhile_stays(tmp_path: Path) -> None:

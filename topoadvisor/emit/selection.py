@@ -9,6 +9,7 @@ from typing import Final
 from topoadvisor.advice import Advice, AdvisedSetting, SettingClass
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.nccl import conf, versions
+from topoadvisor.proven import TRIAL
 from topoadvisor.snapshot import Snapshot
 
 INCLUDABLE: Final[frozenset[SettingClass]] = frozenset({"tuning", "workaround"})
@@ -83,11 +84,17 @@ def select(
     """
     groups: dict[str, list[AdvisedSetting]] = {}
     left_out = []
-    for setting in advice.settings:
-        if setting.action != "set":
-            continue
-        why = _why_not(setting, include, nccl_version) or (_why_not_in_conf(setting.name) if for_conf else None)
-        if why is None:
+    wanted = [setting for setting in advice.settings if setting.action == "set"]
+    reasons = [
+        _why_not(setting, include, nccl_version) or (_why_not_in_conf(setting.name) if for_conf else None)
+        for setting in wanted
+    ]
+    # What won a trial together is known to do good together only.
+    apart = next((each.name for each, why in zip(wanted, reasons, strict=True) if why and each.rule == TRIAL), None)
+    for setting, why in zip(wanted, reasons, strict=True):
+        if why is None and setting.rule == TRIAL and apart is not None:
+            left_out.append(LeftOut(setting, f"it was tried together with {apart}, which is not written"))
+        elif why is None:
             groups.setdefault(setting.name, []).append(setting)
         else:
             left_out.append(LeftOut(setting, why))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from topoadvisor import cpu_lists, runs
+from topoadvisor import cpu_lists, proven, runs
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
 from topoadvisor.evidence import COLLECTIVES, Measurement, Trial
@@ -309,6 +309,8 @@ def save(
             f"It was captured with driver {before}, and this is {now}: capture it anew and measure into that, or scan "
             "will not count what was measured now."
         )
+    if failed := next(filter(None, (proven.failures(trial, base) for trial in trials if trial.won)), None):
+        told.append(f"What won is not advised while measurements in it fail ({failed}): repair that and verify anew.")
     return told
 
 
