@@ -337,3 +337,28 @@ def test_a_file_that_is_not_there() -> None:
     assert [each.name for each in missing("NCCL_GRAPH_FILE").failures] == ["NCCL_GRAPH_FILE"]
     assert missing("NCCL_TOPO_FILE").failures == []
     assert missing("NCCL_TOPO_FILE").groups == predict(machine).groups
+
+
+@pytest.mark.parametrize(("hypervisor", "said"), [("none", "bare metal"), ("KVM", "guests"), (None, "not read; with")])
+def test_multicast_that_was_not_read(hypervisor: str | None, said: str) -> None:
+    snapshot = fixture("dgx-h100")
+    host = msgspec.structs.replace(snapshot.host, hypervisor=hypervisor)
+    why = feature(predict(msgspec.structs.replace(snapshot, host=host)), "NVLS").why
+    assert said in why
+    assert "NVLS multicast support is available" in why, "the line that decides"
+
+
+@pytest.mark.parametrize(
+    ("machine", "state", "said"),
+    [
+        ("4xa100-pcie", "off", "begins with compute capability 9.0, and here it is 8.0"),
+        ("8x4090", "off", "begins with compute capability 9.0, and here it is 8.9"),
+        ("2x5090-container", "off", "these GPUs are at none"),
+        ("dgx-h100", "unknown", "not read"),
+    ],
+)
+def test_nvlink_between_hosts_where_the_fabric_was_not_read(machine: str, state: str, said: str) -> None:
+    snapshot = fixture(machine)
+    gpus = [msgspec.structs.replace(gpu, fabric=None) for gpu in snapshot.gpus]
+    found = feature(predict(msgspec.structs.replace(snapshot, gpus=gpus)), "MNNVL")
+    assert (found.state, said in found.why) == (state, True), found.why

@@ -17,6 +17,13 @@ from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.nccl_view import Job
 
 _AUTOMATIC: Final = -2
+_MNNVL_SINCE: Final = 9.0
+"""Compute capability of Hopper, the first GPUs that register with an NVLink fabric (`nvmlDeviceGetGpuFabricInfo`)."""
+_BARE: Final = " (on bare metal it does once Fabric Manager works)"
+_GUEST: Final = " (in many guests it does not)"
+_DECIDES: Final = (
+    "with NCCL_DEBUG=INFO a job of two GPUs prints `NVLS multicast support is available`, or `not available`"
+)
 
 
 class Told:
@@ -77,9 +84,9 @@ class Told:
             return Feature(name=name, state="unknown", why=f"{judged.why}; not all of this was read")
         if chosen == 1:
             return Feature(name=name, state="on", why=f"{self._said('NCCL_NVLS_ENABLE', 1)}: the GPU is not asked")
-        why = (
-            "all that it needs is there, but whether the GPUs report multicast was not read; many guests do not have it"
-        )
+        hypervisor = self._snapshot.host.hypervisor
+        usual = _BARE if hypervisor == "none" else _GUEST if hypervisor is not None else ""
+        why = f"on if the driver reports multicast for the GPUs, which was not read{usual}; {_DECIDES}"
         return Feature(name=name, state="unknown", why=why)
 
     def mnnvl(self) -> Feature:
@@ -98,6 +105,9 @@ class Told:
             return Feature(name=name, state="on", why=f"the file joins {hosts} hosts by NVLink")
         fabrics = [gpu.fabric for gpu in self._snapshot.gpus]
         if any(fabric is None or fabric.state is None for fabric in fabrics) or not fabrics:
+            cannot = self._never_between_hosts()
+            if cannot is not None:
+                return Feature(name=name, state="off", why=cannot)
             return Feature(name=name, state="unknown", why="whether the GPUs are in a fabric was not read")
         if any(fabric is not None and fabric.state != "completed" for fabric in fabrics):
             return Feature(name=name, state="off", why="the GPUs are not registered with a fabric")
@@ -105,6 +115,15 @@ class Told:
             return Feature(name=name, state="off", why="the fabric of these GPUs does not reach beyond this host")
         why = "the GPUs are in a fabric with others; it takes several hosts of one clique, and a working IMEX on each"
         return Feature(name=name, state="unknown", why=why)
+
+    def _never_between_hosts(self) -> str | None:
+        """Why NVLink cannot leave this host, whatever its fabric."""
+        capability = self._machine.compute_capability
+        if capability is not None and capability < _MNNVL_SINCE:
+            return f"NVLink between hosts begins with compute capability {_MNNVL_SINCE}, and here it is {capability}"
+        if self._machine.nvswitch is False and len(self._system.nodes[Kind.GPU]) > 1:
+            return "NVLink between hosts goes through NVSwitches, and these GPUs are at none"
+        return None
 
 
 def pxn(seen: Host, snapshot: Snapshot, variables: Variables, job: Job) -> Feature:
