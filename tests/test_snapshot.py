@@ -83,7 +83,7 @@ def trial(**more: Any) -> dict[str, Any]:
         ({"difference": 0.07}, "outside of its interval"),
         ({"low": 0.06, "high": 0.04}, "outside of its interval"),
         ({"difference": 1e308, "high": None}, "<= 1000000.0"),
-        ({"low": -1.5}, "> -1.0"),
+        ({"low": -1.5}, ">= -1.0"),
         *(({"baseline_gbps": value}, "1e-0?9") for value in (-1.0, 0.0)),
         ({"variant_gbps": 1e308}, "<= 1000000.0"),
         ({"size_bytes": 0}, ">= 1"),

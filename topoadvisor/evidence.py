@@ -20,8 +20,10 @@ Rate = Annotated[float, msgspec.Meta(ge=1e-9, le=1e6)]
 """GB/s of a collective that ran: one byte in a second is the least."""
 Micros = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 """No copy takes a week; 0 = too short to show."""
-Share = Annotated[float, msgspec.Meta(gt=-1, le=1e6)]
+Share = Annotated[float, msgspec.Meta(ge=-1, le=1e6)]
 """Of a rate that became another: nothing loses more than all of itself."""
+Bound = Annotated[float, msgspec.Meta(ge=-1, le=1e300)]
+"""Of an interval around a share: few rounds that scatter widely bound nothing."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 """Bytes of a buffer: no GPU has a TiB of memory."""
 
@@ -88,8 +90,8 @@ class TrialSize(Struct, frozen=True, kw_only=True):
     variant_gbps: Rate | None = None
     difference: Share | None = None
     """Mean over the rounds as a share of the baseline: 0.05 = 5 % faster."""
-    low: Share | None = None
-    high: Share | None = None
+    low: Bound | None = None
+    high: Bound | None = None
     """Its interval."""
 
     def __post_init__(self) -> None:

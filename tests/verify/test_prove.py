@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 import nccl_logs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topoadvisor.errors import Broken, InputError, TopoAdvisorError
 from topoadvisor.ingest import nccl_log
-from topoadvisor.snapshot import NcclLibrary, Setting, Snapshot
+from topoadvisor.snapshot import NcclLibrary, Setting, Snapshot, decode, encode
 from topoadvisor.verify import asked, documents, group, prove_report
+from topoadvisor.verify.difference import compare, confirm
 from topoadvisor.verify.group import Result, Run, Settings
 from topoadvisor.verify.prove import Arm, Outcome, Proof, arms_of, prove
 from topoadvisor.verify.rank_messages import Began, Case
@@ -357,6 +361,22 @@ def test_a_winner_alone_that_is_not_advised_is_told_with_its_gain_and_the_reason
 def test_the_command_that_writes_a_winner_names_its_class(word: str, include: str) -> None:
     text = prove_report.to_text(run(Machine(gains(word.partition("=")[0], 1.5)), word), WHERE, saved="node.json")
     assert f"`topoadvisor emit nccl-conf node.json{include}` writes it" in text
+
+
+QUIET = run(Machine(), "NCCL_ALGO=ring", rounds=4)
+rates = st.floats(1e-3, 1e3)
+many_rounds = st.lists(st.tuples(rates, rates), max_size=9)
+
+
+@given(many_rounds, many_rounds, st.integers(1, 60))
+def test_whatever_the_rounds_bring_is_saved_as_it_can_be_read_again(
+    first: list[tuple[float, float]], again: list[tuple[float, float]], comparisons: int
+) -> None:
+    found = compare(first, comparisons=comparisons)
+    found = confirm(found, again) if found.claim else found
+    outcome = replace(QUIET.outcomes[0], differences=[(CASES[0], found)])
+    document = Snapshot(trials=prove_report.trials(replace(QUIET, outcomes=[outcome]), WHERE))
+    assert decode(encode(document)) == document
 
 
 def test_json_and_trials_hold_the_evidence() -> None:
