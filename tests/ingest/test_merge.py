@@ -433,3 +433,21 @@ def test_a_snapshot_that_names_no_source_is_joined_like_any_other(tmp_path: Path
         assert snapshot.sources[0] == Source(
             name="snapshot", status="partial", reason="it names no source that its values come from"
         )
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_board_without_nvlink_is_not_that_of_a_matrix_with_nvlinks(tmp_path: Path, swapped: bool) -> None:
+    """`nvidia-smi -L` of a machine with one T4, and the matrix of another with two linked GPUs."""
+    texts = [listing(UUIDS[0], name="Tesla T4"), MATRIX]
+    with pytest.raises(InputError, match="this is another machine than that of") as error:
+        read(*(texts[::-1] if swapped else texts), folder=tmp_path)
+    assert "GPU0 is a board without NVLink (Tesla T4)" in error.value.message
+    blended = read("".join(texts[::-1] if swapped else texts), folder=tmp_path)
+    told = [source.reason for source in blended.sources if source.reason]
+    assert any("left out, for it is about another machine: GPU0 is a board without NVLink" in each for each in told)
+    assert {gpu.name for gpu in blended.gpus} == {None}
+
+
+def test_a_board_without_nvlink_goes_with_a_matrix_without_any(tmp_path: Path) -> None:
+    found = read(listing(*UUIDS[:2], name="Tesla T4"), MATRIX.replace("NV2", "SYS"), folder=tmp_path)
+    assert [gpu.name for gpu in found.gpus] == ["Tesla T4", "Tesla T4"]

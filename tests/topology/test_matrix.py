@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from topoadvisor.snapshot import Matrix, Snapshot
+from topoadvisor.snapshot import Gpu, Matrix, Snapshot
 from topoadvisor.topology import matrix
 from topoadvisor.topology.graph import build
 
@@ -73,3 +73,12 @@ def test_a_word_that_is_no_class_is_noted(table: Callable[..., Matrix]) -> None:
     topology = build(Snapshot(matrices=[table("GPU0 GPU1\nGPU0 X FOO\nGPU1 FOO X")]))
     assert topology.pair("gpu:0", "gpu:1").link_class is None
     assert any("FOO" in note for note in topology.notes)
+
+
+def test_gpus_that_only_an_old_table_shows_are_left_out_and_told(table: Callable[..., Matrix]) -> None:
+    printed = table("GPU0 GPU1\nGPU0 X NV18\nGPU1 NV18 X")
+    one = build(Snapshot(gpus=[Gpu(index=0)], matrices=[printed]))
+    assert one.gpus == ("gpu:0",)
+    assert "The printed matrix shows GPU1, which this machine has not: left out." in one.notes
+    both = build(Snapshot(matrices=[printed]))
+    assert both.gpus == ("gpu:0", "gpu:1")

@@ -66,7 +66,7 @@ def merge(parts: Sequence[Part]) -> Snapshot:
     counted = joining.number([part for part in parts if not part.numbered], numbered)
     counted.sort(key=lambda part: _NAMED_BY_OTHERS in part.source.name)
     for part in [*numbered, *counted]:
-        problem = _stranger(machine, part)
+        problem = _stranger(machine, part) or moments.other_board(machine.parts, part)
         if problem is None:
             if (contradiction := moments.contradiction(machine.parts, part)) is not None:
                 what, file = contradiction

@@ -1,4 +1,4 @@
-"""Texts that cannot be of one machine at one time, although no name, count or address says so.
+"""Texts that cannot be of one machine, or not at one time, although no name, count or address says so.
 
 `topo -mp` prints PCIe classes where `topo -m` prints NVLinks, so a table without any NVLink only speaks against one
 with some where it differs otherwise, too.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import product
 
+from topoadvisor.hardware import catalogue
 from topoadvisor.ingest.part import Part
 from topoadvisor.snapshot import Gpu, Matrix
 
@@ -24,6 +25,27 @@ def contradiction(known: Sequence[Part], part: Part) -> tuple[str, str] | None:
                 if what := check(part, other):
                     return what, other.file
     return None
+
+
+def other_board(known: Sequence[Part], part: Part) -> tuple[str, str] | None:
+    """A GPU that is a board without NVLink by one part and has NVLinks by another, and the file of that; or None."""
+    for other in known:
+        for mine, theirs, words in (
+            (part, other, "here, and has NVLinks there"),
+            (other, part, "there, with links here"),
+        ):
+            for gpu in mine.snapshot.gpus:
+                model = catalogue.gpu_model(gpu.name, gpu.pci_device)
+                if model is not None and model.max_nvlinks == 0 and _has_links(gpu.index, theirs):
+                    return f"GPU{gpu.index} is a board without NVLink ({gpu.name or model.family}) {words}", other.file
+    return None
+
+
+def _has_links(index: int, part: Part) -> bool:
+    if any(_is_nvlink(text) for matrix in _used(part) for text in matrix.cells.get(f"GPU{index}", {}).values()):
+        return True
+    gpu = next((each for each in part.snapshot.gpus if each.index == index), None)
+    return gpu is not None and any(link.active for link in gpu.nvlinks or ())
 
 
 def _drivers(here: Part, there: Part) -> str | None:

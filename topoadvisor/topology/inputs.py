@@ -59,10 +59,14 @@ class Inputs:
 
 
 def read(snapshot: Snapshot) -> Inputs:
-    """Sort out the devices of a snapshot, those included that only a printed matrix shows."""
+    """Sort out the devices of a snapshot, NICs included that only a printed matrix shows.
+
+    GPUs are taken from a printed matrix where none was read otherwise.
+    """
     notes: list[str] = []
     nics = _nics(snapshot.nics or ())
-    printed = matrix.read(snapshot.matrices, {nic.name: node for node, nic in reversed(nics.items())})
+    names = {nic.name: node for node, nic in reversed(nics.items())}
+    printed = matrix.read(snapshot.matrices, names, {gpu.index for gpu in snapshot.gpus})
     gpus = _gpus(snapshot.gpus, printed.devices, notes)
     dump = snapshot.origin in (DUMP, LOG)
     # A plain list of functions does not say what is above them; NCCL's says it by leaving it out.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -44,10 +44,11 @@ def of(snapshot: Snapshot, topology: Topology) -> list[Matrix]:
     return list(snapshot.matrices) or [_computed(snapshot, topology)]
 
 
-def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
+def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str], gpus: Collection[int] = ()) -> Printed:
     """Put printed tables of one machine together. `nic_nodes` maps names of known NICs to their node ids.
 
-    A later table about other GPUs is another machine and is left out, with a note.
+    A later table about other GPUs is another machine and is left out, with a note; so are those that are not among
+    the `gpus` read, by index, unless none were.
     """
     printed = Printed()
     texts: dict[tuple[str, str], dict[str, str]] = {}
@@ -59,7 +60,7 @@ def read(matrices: Iterable[Matrix], nic_nodes: Mapping[str, str]) -> Printed:
             printed.notes.append(f"A second table ({len(matrix.gpus)} GPUs) is about another machine and is left out.")
             continue
         used.append(matrix)
-        nodes = _nodes(matrix, nic_nodes, printed)
+        nodes = _nodes(matrix, nic_nodes, gpus, printed)
         for pair, seen in _cells(matrix, nodes).items():
             if len(seen) > 1:
                 _disagree(printed, pair, seen)
@@ -98,12 +99,19 @@ def shown(snapshot: Snapshot, topology: Topology) -> Matrix:
     return next((matrix for matrix in tables if _prints_nvlinks(matrix)), first)
 
 
-def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], printed: Printed) -> dict[str, str]:
+def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], gpus: Collection[int], printed: Printed) -> dict[str, str]:
     """Row label → node id."""
     nodes: dict[str, str] = {}
+    strangers = []
     for label in matrix.gpus:
-        if match := re.fullmatch(r"GPU([0-9]{1,9})", label):
-            nodes[label] = f"gpu:{int(match.group(1))}"
+        index = whole(label.removeprefix("GPU"))
+        if index is None or (gpus and index not in gpus):
+            strangers.append(label)
+        else:
+            nodes[label] = f"gpu:{index}"
+    told = f"The printed matrix shows {', '.join(strangers)}, which this machine has not: left out."
+    if strangers and told not in printed.notes:
+        printed.notes.append(told)
     for label in matrix.nics:
         name = matrix.nic_legend.get(label, label)
         nodes[label] = nic_nodes.get(name, f"nic:{name}")
@@ -114,7 +122,7 @@ def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], printed: Printed) -> di
 
 def _read_homes(matrix: Matrix, nodes: Mapping[str, str], printed: Printed) -> None:
     """NUMA nodes of GPUs, else texts where they tell GPUs apart; one text for all may be a limit set on the process."""
-    for label in matrix.gpus:
+    for label in (each for each in matrix.gpus if each in nodes):
         text = matrix.numa_affinity.get(label) or ""
         grace = whole(matrix.gpu_numa_id.get(label)) is not None
         # Where GPU memory forms NUMA nodes, the list names the node with CPUs first and then those.
