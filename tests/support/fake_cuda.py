@@ -37,6 +37,7 @@ class FakeCuda:
         self.now = 0.0
         self.free = 1 << 40
         self.peers = True
+        self.most_peers = 8
         self.largest = 1 << 40
         self.enabled: set[tuple[int, int]] = set()
         self.peer_copy: Copy = move
@@ -109,6 +110,8 @@ class FakeCuda:
         def enable(peer: int) -> None:
             if (cuda.device, peer) in cuda.enabled:
                 raise CUDARuntimeError(704)
+            if sum(device == cuda.device for device, _ in cuda.enabled) >= cuda.most_peers:
+                raise CUDARuntimeError(711)
             cuda.enabled.add((cuda.device, peer))
 
         def by_bus_id(address: str) -> int:

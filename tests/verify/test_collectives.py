@@ -208,6 +208,12 @@ def test_ranks_that_die_before_the_first_result_are_a_failure(before: str) -> No
     assert "Broken off in all_reduce of 1 MiB: " in collectives_report.to_text(report)
 
 
+def test_ranks_that_cannot_even_begin_are_no_measurement() -> None:
+    before = "say(unable='libnccl.so.2 cannot be loaded: no such file'); sys.exit(1)"
+    with pytest.raises(NothingDetermined, match="the collectives could not begin: libnccl"):
+        check(before=before)
+
+
 def test_the_bar_counts_cases() -> None:
     told: list[tuple[int, int, str]] = []
     script = RANK.replace("BEFORE", "pass").replace("WRONG", "0").replace("LOG", "''")
@@ -229,7 +235,8 @@ def test_settings_reach_the_ranks_and_those_of_the_caller_hold(tmp_path: Path) -
         "import json, os, sys; job = json.load(sys.stdin);"
         f"open({str(out)!r} + str(job['rank']), 'w').write(json.dumps(dict(os.environ)))"
     )
-    environ = {**os.environ, "NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring"}
+    own_log = {"NCCL_DEBUG_FILE": str(tmp_path / "own.log")}
+    environ = {**os.environ, "NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring", **own_log}
     run = group.group_of(ADDRESSES, "x", environ, argv=[sys.executable, "-c", script], deadline_s=20)
     run(group.cases(["all_reduce"], [1024], 2), {"NCCL_MIN_CTAS": "32", "NCCL_ALGO": None}, False)
     for rank in "01":
@@ -238,6 +245,7 @@ def test_settings_reach_the_ranks_and_those_of_the_caller_hold(tmp_path: Path) -
         assert seen["NCCL_MIN_CTAS"] == "32"
         assert "NCCL_ALGO" not in seen
         assert seen["NCCL_DEBUG"] == "WARN"
+        assert "NCCL_DEBUG_FILE" not in seen
 
 
 @pytest.mark.parametrize(("collective", "factor"), [("all_reduce", 1.75), ("all_gather", 0.875), ("sendrecv", 1.0)])

@@ -69,6 +69,16 @@ def test_streams_are_held_back_where_a_kernel_can(cuda: FakeCuda) -> None:
     assert found[0].checked == ("device" if cuda.nvrtc else "host")
 
 
+def test_a_gpu_with_too_many_peers_gives_up_those_of_steps_before(cuda: FakeCuda) -> None:
+    cuda.most_peers = 1
+    other = ADDRESSES[2]
+    code, found = measure(step(), step([Flow(source=HERE, target=other)], "other"), step(name="again"))
+    assert code == 0
+    assert [(each.outcome, each.peer_access) for each in found] == [("ok", True)] * 3
+    code, found = measure(step([*ONE_WAY, Flow(source=HERE, target=other)], "both"))
+    assert [(each.outcome, each.note) for each in found] == [("skipped", "CUDA lets a GPU have no more peers at once")]
+
+
 def nothing(target: int, source: int, size: int) -> None: ...
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topoadvisor.errors import Broken, InputError, TopoAdvisorError
+from topoadvisor.errors import Broken, InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.ingest import nccl_log
 from topoadvisor.snapshot import NcclLibrary, Setting, Snapshot, decode, encode
 from topoadvisor.verify import asked, documents, group, prove_report
@@ -53,11 +53,15 @@ class Machine:
         self.asked: list[Settings] = []
         self.cases: list[list[Case]] = []
         self.breaks: Callable[[Settings, int], str | None] = lambda settings, run: None
+        self.unable: Callable[[Settings, int], bool] = lambda settings, run: False
 
     def __call__(self, cases: Sequence[Case], settings: Settings, log: bool) -> Run:
         self.asked.append(settings)
         self.cases.append(list(cases))
         failure = self.breaks(settings, len(self.asked))
+        unable = self.unable(settings, len(self.asked))
+        if unable:
+            failure = "out of memory"
         results = []
         for case in cases:
             number = SIZES.index(case.size_bytes)
@@ -74,6 +78,7 @@ class Machine:
             began=Began(nccl="2.28.9", runtime="13.2", cupy="14.2.0", processors=132),
             used_bytes=(400 + 12 * channels) << 20,
             failure=failure,
+            unable=unable,
             log=nccl_log.read([("log", io.BytesIO(nccl_logs.data(lines)))]) if log else None,
         )
 
@@ -108,6 +113,20 @@ def test_a_setting_that_hurts_says_by_how_much() -> None:
     assert "Do not set NCCL_P2P_DISABLE=1: slower at" in text
     assert "-92" in text
     assert "NCCL then uses SHM/direct/direct, and P2P/CUMEM as it is." in text
+
+
+def test_rounds_that_could_not_begin_blame_no_setting() -> None:
+    machine = Machine(more_channels)
+    machine.unable = lambda settings, run: run in (4, 7)
+    proof = run(machine, "NCCL_MIN_CTAS=32")
+    assert proof.outcomes[0].failure is None
+    assert verdicts(proof.outcomes[0]) == ["no difference"] * 3 + ["faster"] * 3
+    assert "Not all rounds could begin: out of memory." in proof.notes
+    machine = Machine(more_channels)
+    machine.unable = lambda settings, run: True
+    with pytest.raises(NothingDetermined, match="the collectives could not begin: out of memory"):
+        run(machine, "NCCL_MIN_CTAS=32")
+    assert len(machine.asked) == 1
 
 
 def test_a_setting_without_effect_is_left_alone_in_19_of_20_trials() -> None:

@@ -163,7 +163,17 @@ def test_a_rank_that_gets_nothing_is_noticed(nccl: FakeNccl, tmp_path: Path) -> 
 
 def test_a_library_that_cannot_be_loaded_is_one_sentence(nccl: FakeNccl, tmp_path: Path) -> None:
     for lines in run(tmp_path, "/missing/libnccl.so.2"):
-        assert [line.failed for line in lines] == ["/missing/libnccl.so.2 cannot be loaded: no such file"]
+        assert [line.unable for line in lines] == ["/missing/libnccl.so.2 cannot be loaded: no such file"]
+
+
+def test_a_gpu_without_room_for_the_buffers_says_nothing_of_nccl(
+    nccl: FakeNccl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cuda = FakeCuda()
+    cuda.largest = 4096
+    monkeypatch.setitem(sys.modules, "cupy", cuda.module())
+    for lines in run(tmp_path):
+        assert [(line.unable, line.failed) for line in lines] == [("cudaError 2", None)]
 
 
 def test_a_real_file_that_is_no_library(tmp_path: Path) -> None:

@@ -203,11 +203,12 @@ def _candidates(live: Snapshot, here: Ready, group: Group, folder: Path) -> tupl
     from topoadvisor import advise
     from topoadvisor.errors import Broken
     from topoadvisor.verify import candidates
+    from topoadvisor.verify import group as groups
     from topoadvisor.verify import prove as proving
 
     dump = folder / "dump.xml"
     scout = group(_cases(("all_reduce",), (1 << 20,), len(here.gpus)), {"NCCL_GRAPH_DUMP_FILE": str(dump)}, True)
-    if scout.failure or scout.began is None:
+    if groups.begun(scout).failure or scout.began is None:
         raise Broken(f"NCCL does not run here as it is: {scout.failure}")
     indexes = [gpu.index for gpu in here.gpus]
     return candidates.candidates(

@@ -16,7 +16,7 @@ from topoadvisor.joblog.document import Finding
 from topoadvisor.snapshot import Assumption, Gpu, Snapshot
 from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks
-from topoadvisor.verify.group import Group, Interrupted, Progress, Result, Run, group_of
+from topoadvisor.verify.group import Group, Interrupted, Progress, Result, Run, begun, group_of
 from topoadvisor.verify.judge import Verdict
 from topoadvisor.verify.rank_messages import Case
 from topoadvisor.verify.ready import Ready, ready
@@ -173,10 +173,10 @@ def check(
 
     `expect` is asked with the version of NCCL that ran and the largest size in bytes; `measured` are peer copies of the
     same machine, to hold what NCCL believes and chose against. Raises KeyboardInterrupt when Ctrl-C came before the
-    first result.
+    first result, NothingDetermined when the ranks could not even begin.
     """
     try:
-        run = group(cases, {}, True)
+        run = begun(group(cases, {}, True))
     except Interrupted as stopped:
         run = stopped.run
         if not run.results:

@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 import statistics
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +31,8 @@ _MOST_WARM_UP_COPIES: Final = 256
 _FREE_SHARE: Final = 0.9
 _ALREADY_ENABLED: Final = 704
 """cudaErrorPeerAccessAlreadyEnabled."""
+_TOO_MANY_PEERS: Final = 711
+"""cudaErrorTooManyPeers: a GPU has few peers at once where no NVSwitch joins them, eight by CUDA's manual."""
 _OUT_OF_MEMORY: Final = 2
 """cudaErrorMemoryAllocation."""
 _NOT_VISIBLE: Final = "CUDA does not show this GPU (CUDA_VISIBLE_DEVICES, or the container's devices)"
@@ -83,7 +86,7 @@ class Bench:
         if kernel and not isinstance(self._kernels, Kernels):
             raise Unable("a copy by a kernel needs NVRTC, and CuPy finds none here")
         peers = [self._ends(flow) for flow in step.flows if HOST not in (flow.source, flow.target)]
-        allowed = [self._peer_access(a, b, step.peer_access) for a, b in peers]
+        allowed = [self._peer_access(a, b, step.peer_access, peers) for a, b in peers]
         peer_access = all(allowed) if peers else None
         if kernel and peer_access is False:
             raise Unable("a copy by a kernel needs peer access, and CUDA does not allow it here")
@@ -122,31 +125,45 @@ class Bench:
     def _ends(self, flow: Flow) -> tuple[int, int]:
         return self.device(flow.source), self.device(flow.target)
 
-    def _peer_access(self, a: int, b: int, wanted: bool) -> bool:
-        """Switch peer access on or off, both ways; whether it is on now."""
+    def _peer_access(self, a: int, b: int, wanted: bool, needed: list[tuple[int, int]]) -> bool:
+        """Switch peer access on or off, both ways; whether it is on now. Of other pairs those `needed` keep theirs."""
         ways = ((a, b), (b, a))
         if not wanted:
-            for device, peer in ways:
-                if (device, peer) in self._enabled:
-                    with self._cupy.cuda.Device(device):
-                        self._runtime.deviceDisablePeerAccess(peer)
-                    self._enabled.discard((device, peer))
+            self._forbid(ways)
             return False
-        there, back = (self._allow(device, peer) for device, peer in ways)
+        there, back = (self._allow(device, peer, needed) for device, peer in ways)
         return there and back
 
-    def _allow(self, device: int, peer: int) -> bool:
+    def _forbid(self, ways: Iterable[tuple[int, int]]) -> None:
+        for device, peer in ways:
+            if (device, peer) in self._enabled:
+                with self._cupy.cuda.Device(device):
+                    self._runtime.deviceDisablePeerAccess(peer)
+                self._enabled.discard((device, peer))
+
+    def _allow(self, device: int, peer: int, needed: list[tuple[int, int]]) -> bool:
         if (device, peer) in self._enabled:
             return True
         if not self._runtime.deviceCanAccessPeer(device, peer):
             return False
+        if not self._enable(device, peer):
+            kept = {way for a, b in needed for way in ((a, b), (b, a))}
+            self._forbid([way for way in self._enabled if way[0] == device and way not in kept])
+            if not self._enable(device, peer):
+                raise Unable("CUDA lets a GPU have no more peers at once")
+        self._enabled.add((device, peer))
+        return True
+
+    def _enable(self, device: int, peer: int) -> bool:
+        """Let a device access its peer; False when it has too many of them."""
         with self._cupy.cuda.Device(device):
             try:
                 self._runtime.deviceEnablePeerAccess(peer)
             except self._runtime.CUDARuntimeError as error:
+                if error.status == _TOO_MANY_PEERS:
+                    return False
                 if error.status != _ALREADY_ENABLED:
                     raise
-        self._enabled.add((device, peer))
         return True
 
     def _lanes(self, step: Step) -> tuple[list[_Lane], int]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from topoadvisor.errors import InputError
+from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.evidence import Collective
 from topoadvisor.ingest import nccl_log
 from topoadvisor.ingest.nccl_log_summary import Summary
@@ -62,6 +62,8 @@ class Run:
     """GPU memory that NCCL took, the most of any rank."""
     failure: str | None
     """Why it broke off; None when all ended well."""
+    unable: bool = False
+    """It could not even begin, for want of a library or of memory, which says nothing of NCCL on this machine."""
     hung: bool = False
     log: Summary | None = None
     interrupted: bool = False
@@ -80,6 +82,16 @@ Group = Callable[[Sequence[Case], Settings, bool], Run]
 """(cases, settings, whether to read NCCL's log) → what came out, of fresh processes each time.
 
 Ctrl-C raises Interrupted."""
+
+
+def begun(run: Run) -> Run:
+    """The run itself. Raises NothingDetermined when it could not even begin."""
+    if run.unable:
+        raise NothingDetermined(
+            f"the collectives could not begin: {run.failure}",
+            hint="--nccl PATH names another library; `nvidia-smi` shows who holds the memory of the GPUs.",
+        )
+    return run
 
 
 def busbw_factor(collective: Collective, ranks: int) -> float:
@@ -116,7 +128,8 @@ def group_of(
     """A `Group` over these GPUs, by PCI address in rank order. `progress` hears of each case that is done."""
 
     def run(cases: Sequence[Case], settings: Settings, log: bool) -> Run:
-        with tempfile.TemporaryDirectory(prefix="topoadvisor-") as folder:
+        # A rank that cannot be killed may still write there.
+        with tempfile.TemporaryDirectory(prefix="topoadvisor-", ignore_cleanup_errors=True) as folder:
             own = _environment(environ, settings, Path(folder) if log else None)
             seed = secrets.randbits(48)
             jobs = [
@@ -160,7 +173,8 @@ def group_of(
 
 def _about(line: RankLine) -> tuple[object, ...]:
     """What a rank says once."""
-    return line.began is not None, line.timed and line.timed.case, line.ended is not None, line.failed is not None
+    number = line.timed and line.timed.case
+    return number, *(value is not None for value in (line.began, line.ended, line.failed, line.unable))
 
 
 def _can_be(timed: Timed, cases: Sequence[Case]) -> bool:
@@ -175,6 +189,7 @@ def _environment(environ: Mapping[str, str], settings: Settings, logs: Path | No
     own |= {name: value for name, value in settings.items() if value is not None}
     if logs is None:
         # Warnings reach our standard error, where the last one explains a failure.
+        own.pop("NCCL_DEBUG_FILE", None)
         return {**own, "NCCL_DEBUG": "WARN"}
     return {
         **own,
@@ -212,7 +227,8 @@ def _gathered(
         )
     lines = [line for each in heard for line in each]
     used = [line.ended.used_bytes for line in lines if line.ended]
-    said = next((line.failed for line in lines if line.failed), None)
+    unable = next((line.unable for line in lines if line.unable), None)
+    said = unable or next((line.failed for line in lines if line.failed), None)
     bad = [(rank, end) for rank, end in enumerate(ends) if end.how != "finished"]
     failure = said or (f"rank {bad[0][0]}: {bad[0][1].detail}" if bad else None)
     if failure is None and len(results) < len(cases):
@@ -222,6 +238,7 @@ def _gathered(
         began=next((line.began for line in lines if line.began), None),
         used_bytes=max(used, default=None),
         failure=failure,
+        unable=unable is not None,
         hung=any(end.how == "timeout" for _, end in bad),
         log=log,
     )

@@ -11,7 +11,7 @@ from topoadvisor.errors import Broken
 from topoadvisor.evidence import LEAST, Collective, worth_keeping
 from topoadvisor.numbers import size_text
 from topoadvisor.verify.difference import Difference, compare, confirm
-from topoadvisor.verify.group import Group, Run, Settings
+from topoadvisor.verify.group import Group, Run, Settings, begun
 from topoadvisor.verify.rank_messages import Case
 
 DEFAULT_ROUNDS: Final = 8
@@ -55,6 +55,8 @@ class Seen:
     first: Run | None = None
     """The round whose log was read."""
     failure: str | None = None
+    missed: str | None = None
+    """Why a round of it could not begin, the last one's reason."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def prove(
     """Run the rounds, and as many again for what looks faster or slower, at the sizes where it does.
 
     A variant that breaks is dropped, Ctrl-C keeps the complete rounds. Raises Broken when NCCL does not run
-    here even as it is.
+    here even as it is, NothingDetermined when it could not be tried.
     """
     first = _batch(group, arms, cases, rounds, progress, read_log=True)
     base = first.seen[0].first
@@ -209,6 +211,10 @@ def prove(
     interrupted = batches[-1].interrupted
     complete = [len(each.seen[0].rates) for each in batches]
     notes = ["Interrupted: the rounds that were complete are shown."] if interrupted else []
+    notes += [
+        f"Not all rounds could begin: {missed}."
+        for missed in dict.fromkeys(seen.missed for batch in batches for seen in batch.seen if seen.missed)
+    ]
     if broken := batches[-1].broken:
         notes.append(f"Broken off in round {sum(complete) + 1}, because NCCL failed as it is: {broken}")
     return Proof(
@@ -233,6 +239,8 @@ def _batch(
                 progress(done, rounds * len(everyone), name if read_log else f"{name}, once more")
                 run = group(cases, everyone[place].settings, read_log and number == 0)
                 done += 1
+                if number == 0 and place == 0:
+                    begun(run)
                 _note(seen[place], run, number, rounds)
             if seen[0].failure or all(each.failure for each in seen[1:]):
                 break
@@ -242,14 +250,17 @@ def _batch(
 
 
 def _note(seen: Seen, run: Run, number: int, rounds: int) -> None:
+    if number == 0:
+        seen.first = run
+    if run.unable:
+        seen.missed = run.failure
+        return
     wrong = [result.case for result in run.results if result.wrong]
     told = f"wrong values in {wrong[0].collective} of {size_text(wrong[0].size_bytes)}" if wrong else run.failure
     if told:
         seen.failure = f"{told} (round {number + 1} of {rounds})"
     else:
         seen.rates[number] = [result.busbw for result in run.results]
-    if number == 0:
-        seen.first = run
 
 
 def _outcome(arm: Arm, place: int, batch: Batch, cases: Sequence[Case], comparisons: int) -> Outcome:

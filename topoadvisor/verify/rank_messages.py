@@ -72,3 +72,5 @@ class RankLine(Struct, frozen=True, kw_only=True):
     ended: Ended | None = None
     failed: str | None = None
     """Why it gives up, in one sentence."""
+    unable: str | None = None
+    """Why it cannot even begin, which says nothing of NCCL on this machine: no library, no memory for buffers."""

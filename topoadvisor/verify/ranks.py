@@ -29,9 +29,11 @@ _POLL_SECONDS: Final = 0.005
 
 
 class _Rank:
-    """A rank with its communicator and its two buffers."""
+    """A rank with its two buffers and its communicator."""
 
-    def __init__(self, cupy: Any, job: RankJob, library: Library) -> None:
+    _communicator: Communicator
+
+    def __init__(self, cupy: Any, job: RankJob) -> None:
         runtime = cupy.cuda.runtime
         runtime.setDevice(int(runtime.deviceGetByPCIBusId(job.address)))
         self._cupy, self._runtime, self._job = cupy, runtime, job
@@ -43,7 +45,11 @@ class _Rank:
         self._values = values.make(cupy)
         runtime.deviceSynchronize()
         self._free = int(runtime.memGetInfo()[0])
-        self._communicator: Communicator = library.communicator(job.ranks, _unique_id(job, library), job.rank)
+
+    def join(self, library: Library) -> None:
+        """Returns when all ranks have."""
+        job = self._job
+        self._communicator = library.communicator(job.ranks, _unique_id(job, library), job.rank)
 
     def wake(self) -> None:
         for _ in range(_WAKE_OPERATIONS):
@@ -112,11 +118,8 @@ def _unique_id(job: RankJob, library: Library) -> bytes:
     return path.read_bytes()
 
 
-def _work(job: RankJob, say: Callable[[RankLine], None]) -> None:
-    import cupy
-
-    library = Library(job.nccl_library)
-    rank = _Rank(cupy, job, library)
+def _work(cupy: Any, rank: _Rank, job: RankJob, library: Library, say: Callable[[RankLine], None]) -> None:
+    rank.join(library)
     runtime = cupy.cuda.runtime
     processors = runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice())
     began = Began(
@@ -141,10 +144,16 @@ def main(stdin: BinaryIO, answers: BinaryIO) -> int:
         answers.flush()
 
     job = msgspec.json.decode(stdin.read(), type=RankJob)
+    errors = (NcclError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
     try:
-        _work(job, say)
-    except (NcclError, cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-        say(RankLine(failed=" ".join(str(error).split())[:500]))
+        library, rank = Library(job.nccl_library), _Rank(cupy, job)
+    except errors as error:
+        say(RankLine(unable=str(error)))
+        return 1
+    try:
+        _work(cupy, rank, job, library, say)
+    except errors as error:
+        say(RankLine(failed=str(error)))
         return 1
     return 0
 

@@ -205,7 +205,8 @@ def _can_be(measured: Measured, steps: Mapping[str, Planned]) -> bool:
         return False
     if measured.outcome != "ok":
         return True
-    return bool(measured.seconds and measured.size_bytes) and all(
+    asked = steps[measured.name].step.size_bytes
+    return bool(measured.seconds and 0 < measured.size_bytes <= asked) and all(
         flows * measured.size_bytes < FASTEST * seconds for seconds in (*measured.seconds, *measured.flow_seconds)
     )
 
