@@ -150,6 +150,12 @@ def test_a_file_that_is_no_snapshot_of_this_machine_is_left_alone(machine: Calla
     assert path.read_text() == "precious"
 
 
+def test_standard_output_is_no_place_to_save_into(machine: Callable[..., None]) -> None:
+    error = run("--save", "-").exception
+    assert isinstance(error, InputError)
+    assert error.message == "--save takes a file: standard output has the report"
+
+
 def test_without_a_gpu_nothing_can_be_measured(machine: Callable[..., None]) -> None:
     machine(n=0)
     error = run().exception

@@ -123,6 +123,10 @@ def test_rounds_that_could_not_begin_blame_no_setting() -> None:
     assert verdicts(proof.outcomes[0]) == ["no difference"] * 3 + ["faster"] * 3
     assert "Not all rounds could begin: out of memory." in proof.notes
     machine = Machine(more_channels)
+    machine.unable = lambda settings, run: run > 16
+    proof = run(machine, "NCCL_MIN_CTAS=32")
+    assert verdicts(proof.outcomes[0]) == ["no difference"] * 3 + ["unknown"] * 3
+    machine = Machine(more_channels)
     machine.unable = lambda settings, run: True
     with pytest.raises(NothingDetermined, match="the collectives could not begin: out of memory"):
         run(machine, "NCCL_MIN_CTAS=32")

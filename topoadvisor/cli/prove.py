@@ -109,7 +109,11 @@ def prove(
     live = collect.capture_live()
     if save:
         run.base_for(save, live)
-    with progress.bar("prove") as tell, tempfile.TemporaryDirectory(prefix="topoadvisor-") as folder:
+    with (
+        progress.bar("prove") as tell,
+        # A rank that cannot be killed may still write there.
+        tempfile.TemporaryDirectory(prefix="topoadvisor-", ignore_cleanup_errors=True) as folder,
+    ):
         here, group, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline)
         notes = asked.remarks(wanted, live, library=library)
         say(notes)

@@ -239,7 +239,7 @@ def _batch(
                 progress(done, rounds * len(everyone), name if read_log else f"{name}, once more")
                 run = group(cases, everyone[place].settings, read_log and number == 0)
                 done += 1
-                if number == 0 and place == 0:
+                if read_log and done == 1:
                     begun(run)
                 _note(seen[place], run, number, rounds)
             if seen[0].failure or all(each.failure for each in seen[1:]):

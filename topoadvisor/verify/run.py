@@ -264,6 +264,8 @@ def base_for(path: Path, live: Snapshot) -> Snapshot:
     Without a file: the live one. Raises InputError when the file is no snapshot, or one of another machine, or
     cannot be written there.
     """
+    if str(path) == "-":
+        raise InputError("--save takes a file: standard output has the report", hint="For example --save node.json.")
     if not path.parent.is_dir():
         raise InputError("the folder for this file does not exist", file=str(path))
     try:
