@@ -7,18 +7,22 @@ other nodes are on the same rail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from topoadvisor import rails
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.estimates import Estimator
-from topoadvisor.plan import cost, nearness
+from topoadvisor.plan import cost, link_model, nearness
 from topoadvisor.plan.cost import Collective
 from topoadvisor.plan.subsets import Chooser
 from topoadvisor.plan.values import Set
+from topoadvisor.planning import Machine
+from topoadvisor.rails import Rails
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import graph
 
@@ -62,12 +66,16 @@ class Group(msgspec.Struct, frozen=True):
     collective: cost.Collective
     size_bytes: int
     time_us: float | None
-    """As `topoadvisor cost` says it; None where it crosses nodes, or is not known."""
+    """Alone: on one node as `topoadvisor cost` says it, over several what its ports let through at least."""
     busbw_gbps: float | None
     basis: cost.Basis | None
-    """What the time stands on."""
+    """What the time stands on; None over several nodes."""
+    unknown: str | None
+    """Why the time is not known."""
     rails: list[str]
-    """NICs next to its GPUs, by which it leaves the node, where it does."""
+    """Network ports that its GPUs take to leave the node, where it does."""
+    sharing: int = 1
+    """Groups of its kind that take one of these ports, itself included."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,15 +114,17 @@ class Sizes:
 
 def place(snapshot: Snapshot, sizes: Sizes) -> Document:
     """The ranks of a job on nodes like this one. Raises InputError for sizes that do not fit."""
-    estimator = Estimator(snapshot)
-    present = estimator.machine.gpus
+    whole = Machine(snapshot, "nccl", as_advised=True)
+    present = whole.gpus
     nodes, per_node = _shape(sizes, len(present))
-    near = nearness.of(graph.build(snapshot), present)
-    chooser = Chooser(estimator.machine.links, near, present)
-    chosen = tuple(present) if per_node == len(present) else chooser.best(per_node)[0]
-    order = _order(Chooser(estimator.machine.links, near, chosen), chosen, sizes)
+    advised = whole.snapshot(per_node)
+    estimator = Estimator(advised)
+    links, near = estimator.machine.usable, nearness.of(graph.build(advised), present)
+    chosen = tuple(present) if per_node == len(present) else Chooser(links, near, present).best(per_node)[0]
+    failed = links(chosen).failed if per_node > 1 else {}
+    order = _order(Chooser(links, near, chosen), chosen, sizes, failed)
     ranks = list(_ranks(sizes, order, per_node))
-    groups = [_group(kind, members, estimator, near) for kind, members in _groups(sizes, ranks)]
+    groups = _Costs(estimator, rails.of(advised, order, nodes)).of(list(_groups(sizes, ranks)))
     return Document(
         tp=sizes.tp,
         ep=sizes.ep,
@@ -126,7 +136,7 @@ def place(snapshot: Snapshot, sizes: Sizes) -> Document:
         ranks=ranks,
         groups=groups,
         warnings=[*_warnings(sizes, groups), *_doubts(groups, estimator)],
-        notes=_notes(groups, nodes),
+        notes=[*_notes(groups, nodes, list(failed.values())), *whole.rests_on(chosen)],
     )
 
 
@@ -157,7 +167,7 @@ def _shape(sizes: Sizes, present: int) -> tuple[int, int]:
     return nodes, per_node
 
 
-def _order(chooser: Chooser, chosen: Set, sizes: Sizes) -> list[int]:
+def _order(chooser: Chooser, chosen: Set, sizes: Sizes, failed: Collection[tuple[int, int]]) -> list[int]:
     """The GPUs of a node by local rank: expert blocks side by side, in them tensor groups, in them the best ring."""
     block = sizes.tp * sizes.ep
     blocks = (
@@ -166,8 +176,21 @@ def _order(chooser: Chooser, chosen: Set, sizes: Sizes) -> list[int]:
     order: list[int] = []
     for each in blocks:
         for group in chooser.of(each).divided(sizes.tp)[0]:
-            order += chooser.written(group).order
+            ring = chooser.written(group).order
+            # GPUs in one place of their groups talk to each other too, and a ring may begin anywhere.
+            turns = [ring[place:] + ring[:place] for place in range(len(ring))]
+            begins = min(turns, key=lambda turn: _apart(turn, order, failed))
+            order += begins
     return order
+
+
+def _apart(group: Sequence[int], before: Sequence[int], failed: Collection[tuple[int, int]]) -> int:
+    """Pairs between which copies failed, of GPUs in one place of this group and of those before it."""
+    return sum(
+        (min(gpu, other), max(gpu, other)) in failed
+        for place, gpu in enumerate(group)
+        for other in before[place :: len(group)]
+    )
 
 
 def _ranks(sizes: Sizes, order: Sequence[int], per_node: int) -> Iterator[Rank]:
@@ -206,29 +229,48 @@ def _groups(sizes: Sizes, ranks: Sequence[Rank]) -> Iterator[tuple[str, list[Ran
             yield "pipeline", [rank, ranks[rank.rank + stage]]
 
 
-def _group(kind: str, members: Sequence[Rank], estimator: Estimator, near: nearness.Nearness) -> Group:
-    nodes = len({rank.node for rank in members})
-    gpus = [rank.gpu for rank in members if rank.node == members[0].node]
-    collective, size = _DOES[kind], _BYTES[kind]
-    time_us = busbw = basis = None
-    if nodes == 1:
+class _Costs:
+    """What groups cost on one node, and over several."""
+
+    def __init__(self, estimator: Estimator, leave: Rails) -> None:
+        self._estimator, self._leave = estimator, leave
+
+    def of(self, groups: Sequence[tuple[str, list[Rank]]]) -> list[Group]:
+        found = [self._group(kind, members) for kind, members in groups]
+        users = Counter((group.kind, port) for group in found for port in group.rails)
+        return [
+            msgspec.structs.replace(group, sharing=max((users[group.kind, port] for port in group.rails), default=1))
+            for group in found
+        ]
+
+    def _group(self, kind: str, members: Sequence[Rank]) -> Group:
+        nodes = len({rank.node for rank in members})
+        gpus = [rank.gpu for rank in members if rank.node == members[0].node]
+        collective, size = _DOES[kind], _BYTES[kind]
+        time_us, busbw, basis, unknown = None, None, None, None
         try:
-            (row,), _ = estimator.rows(gpus, collective, [size])
-            time_us, busbw, basis = row.time_us, row.busbw_gbps, row.basis
-        except NothingDetermined:
-            pass
-    return Group(
-        kind=kind,
-        ranks=[rank.rank for rank in members],
-        gpus=gpus,
-        nodes=nodes,
-        collective=collective,
-        size_bytes=size,
-        time_us=time_us,
-        busbw_gbps=busbw,
-        basis=basis,
-        rails=near.near_nics(gpus) if nodes > 1 else [],
-    )
+            if nodes == 1:
+                (row,), _ = self._estimator.rows(gpus, collective, [size])
+                time_us, busbw, basis = row.time_us, row.busbw_gbps, row.basis
+            else:
+                gbps = self._leave.gbps(gpus)
+                time_us = rails.least_us(collective, size, gbps, nodes=nodes, here=len(gpus), ranks=len(members))
+                busbw = size / time_us / 1000 * cost.bus_factor(collective, len(members))
+        except NothingDetermined as error:
+            unknown = error.message
+        return Group(
+            kind=kind,
+            ranks=[rank.rank for rank in members],
+            gpus=gpus,
+            nodes=nodes,
+            collective=collective,
+            size_bytes=size,
+            time_us=None if time_us is None else round(time_us, 3),
+            busbw_gbps=None if busbw is None else round(busbw, 4),
+            basis=basis,
+            unknown=unknown,
+            rails=self._leave.of(gpus) if nodes > 1 else [],
+        )
 
 
 def _warnings(sizes: Sizes, groups: Sequence[Group]) -> Iterator[str]:
@@ -248,18 +290,26 @@ def _warnings(sizes: Sizes, groups: Sequence[Group]) -> Iterator[str]:
 
 def _doubts(groups: Sequence[Group], estimator: Estimator) -> list[str]:
     """What speaks against the costs of groups, each sentence once."""
-    inside = [group for group in groups if group.nodes == 1]
-    told = (line for group in inside for line in estimator.warnings(group.gpus, [group.collective]))
+    told = (
+        line
+        for group in groups
+        for line in estimator.warnings(group.gpus, [group.collective] if group.nodes == 1 else [])
+    )
     return list(dict.fromkeys(told))
 
 
-def _notes(groups: Sequence[Group], nodes: int) -> list[str]:
+def _notes(groups: Sequence[Group], nodes: int, failed: Sequence[str]) -> list[str]:
     notes = []
-    if any(group.time_us is None and group.nodes == 1 for group in groups):
+    if failed:
         notes.append(
-            "For some groups there is no estimate: `topoadvisor cost all_reduce --gpus …` says what is missing."
+            "Copies between these failed when they were measured, so no group holds both where that can be: "
+            f"{link_model.shortened(failed)}."
+        )
+    if any(group.nodes > 1 and group.time_us is not None for group in groups):
+        notes.append(
+            "Over several nodes a time is what the network ports of a group let through at least, by their line rate "
+            "and the way to them in NCCL's model; the network between the nodes is in no node's snapshot."
         )
     if nodes > 1:
-        notes.append("Nothing is estimated across nodes: the network between them is not in a node's snapshot.")
         notes.append("All nodes are taken to be like this one.")
     return notes

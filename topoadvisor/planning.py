@@ -82,7 +82,14 @@ class Machine:
             return self._given
         found = self._of(job)
         changed = dict(found.variables.items() - ways.in_force(found.base).items())
-        return assume.apply(self._given, [Assumption(fact=f"env.{name}", value=changed[name]) for name in changed])
+        if not changed:
+            return self._given
+        # Collectives were measured with the variables as they stand.
+        copies = [run for run in self._given.measurements if not runs.collective(run)]
+        return assume.apply(
+            msgspec.structs.replace(self._given, measurements=copies),
+            [Assumption(fact=f"env.{name}", value=changed[name]) for name in changed],
+        )
 
     @cached_property
     def failures(self) -> Failures:

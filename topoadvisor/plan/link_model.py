@@ -146,8 +146,12 @@ def without(model: LinkModel, failures: Failures) -> LinkModel:
 
 def left_out(failed: Sequence[str]) -> str:
     """The sentence about pairs that no ring uses."""
-    shown = f"{', '.join(failed[:_MOST_NAMED])}{' …' if len(failed) > _MOST_NAMED else ''}"
-    return f"Not used, because copies between them failed when they were measured: {shown}."
+    return f"Not used, because copies between them failed when they were measured: {shortened(failed)}."
+
+
+def shortened(pairs: Sequence[str]) -> str:
+    """The pairs in a row, of many the first ones."""
+    return f"{', '.join(pairs[:_MOST_NAMED])}{' …' if len(pairs) > _MOST_NAMED else ''}"
 
 
 def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel:
@@ -171,8 +175,7 @@ def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel
         links.append(Link(f"GPU{a}", f"GPU{b}", "measured", gbps))
     notes = list(model.notes)
     if missing:
-        shown = f"{', '.join(missing[:_MOST_NAMED])}{' …' if len(missing) > _MOST_NAMED else ''}"
-        notes.append(f"Not measured, so as on paper: {shown}.")
+        notes.append(f"Not measured, so as on paper: {shortened(missing)}.")
     return replace(model, links=tuple(links), loads=loads, notes=tuple(notes))
 
 
@@ -229,8 +232,7 @@ def nccl(view: View) -> LinkModel:
     notes = list(view.notes)
     if missing:
         why = "".join(f"; {reason}" for reason in reasons if reason)
-        shown = f"{', '.join(missing[:_MOST_NAMED])}{' …' if len(missing) > _MOST_NAMED else ''}"
-        notes.append(f"No way is known for {shown}{why}.")
+        notes.append(f"No way is known for {shortened(missing)}{why}.")
     inferred = list(nccl_view.inferred(view))
     return LinkModel(
         gpus=tuple(int(label.removeprefix("GPU")) for label in view.gpus),

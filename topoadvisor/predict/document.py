@@ -68,6 +68,10 @@ class GpuPort(Struct, frozen=True, kw_only=True):
     port: str
     path: str
     """From the GPU to the port."""
+    gbps: float | None
+    """Of that way in NCCL's model, the line rate of the port included; None = not known."""
+    unknown: str | None
+    """Why not."""
     own: bool
     """One of the ports that the GPU's channels take."""
     relay: str | None

@@ -11,7 +11,7 @@ from topoadvisor.nccl import graphs, host, topo_xml, versions
 from topoadvisor.nccl.board import Board
 from topoadvisor.nccl.host import Connection, Host
 from topoadvisor.nccl.levels import NcclPath
-from topoadvisor.nccl.system import TooLarge
+from topoadvisor.nccl.system import System, TooLarge
 from topoadvisor.nccl.trial import Graph
 from topoadvisor.predict import features
 from topoadvisor.predict.document import Channels, Feature, GpuPort, Group, Pair, State
@@ -71,16 +71,7 @@ class Asked:
 
 def look(snapshot: Snapshot, asked: Asked) -> Outlook:
     """Raises NothingDetermined without a GPU, for a machine that is too large or an NCCL that is too old."""
-    job = nccl_view.prepare(snapshot, asked.gpus)
-    variables = Variables(snapshot.settings or [], job.version)
-    wanted = Wanted(variables.no_rdma() is None, variables.hca(), asked.gdr, asked.why_gdr)
-    nccl_nics.put(job.document, snapshot, wanted)
-    choices = variables.choices()
-    try:
-        machine = job.system()
-        seen = host.look(machine, job.given, choices, job.version)
-    except TooLarge as error:
-        raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
+    job, variables, machine, seen = _seen(snapshot, asked)
     told = features.Told(snapshot, machine, variables, job.version)
     groups = _groups(job, seen, variables, asked, _from_file(snapshot, variables))
     return Outlook(
@@ -98,6 +89,24 @@ def look(snapshot: Snapshot, asked: Asked) -> Outlook:
         ],
         notes=list(dict.fromkeys([*job.notes, *job.document.notes])),
     )
+
+
+def ports(snapshot: Snapshot, asked: Asked) -> list[GpuPort]:
+    """The ways between GPUs and network ports alone. Raises as `look` does."""
+    job, _, _, seen = _seen(snapshot, asked)
+    return _ports(job, seen)
+
+
+def _seen(snapshot: Snapshot, asked: Asked) -> tuple[Job, Variables, System, Host]:
+    job = nccl_view.prepare(snapshot, asked.gpus)
+    variables = Variables(snapshot.settings or [], job.version)
+    wanted = Wanted(variables.no_rdma() is None, variables.hca(), asked.gdr, asked.why_gdr)
+    nccl_nics.put(job.document, snapshot, wanted)
+    try:
+        machine = job.system()
+        return job, variables, machine, host.look(machine, job.given, variables.choices(), job.version)
+    except TooLarge as error:
+        raise NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.") from None
 
 
 def _pairs(job: Job, seen: Host, told: features.Told, described: str | None) -> list[Pair]:
@@ -231,6 +240,8 @@ def _ports(job: Job, seen: Host) -> list[GpuPort]:
                     gpu=job.label(gpu),
                     port=port.name,
                     path=network.send[g][n].kind.name,
+                    gbps=None if network.send[g][n].unknown else round(network.send[g][n].gbps, 4),
+                    unknown=network.send[g][n].unknown,
                     own=n in own,
                     relay=job.label(seen.gpus[relay]) if relay is not None else None,
                     send=_state(send.on, unread),

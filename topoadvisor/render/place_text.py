@@ -41,7 +41,8 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
         _node(node, [rank for rank in document.ranks if rank.node == node], document, page)
     if document.nodes > _SHOWN_NODES:
         page.lines.append(f"  and {document.nodes - _SHOWN_NODES} more nodes in the same way (--format json)")
-    _groups(document.groups, page)
+    if document.groups:
+        _groups(document.groups, page)
     if document.notes:
         page.blank()
     for note in document.notes:
@@ -77,9 +78,7 @@ def _groups(groups: Sequence[Group], page: Page) -> None:
             count = f"{len(alike)} × " if len(alike) > 1 else ""
             page.paragraph(text, first=f"  {count}{kind} ", rest="      ")
             if rails := list(dict.fromkeys(nic for group in alike for nic in group.rails)):
-                page.paragraph(
-                    f"each by the NIC next to its GPU: {', '.join(rails)}", first=" " * 6, rest=" " * 6, code="2"
-                )
+                page.paragraph(f"by {', '.join(rails)}", first=" " * 6, rest=" " * 6, code="2")
 
 
 def _held(groups: Sequence[Group]) -> str:
@@ -87,10 +86,12 @@ def _held(groups: Sequence[Group]) -> str:
 
 
 def _cost(group: Group) -> str:
-    size = f"{group.collective} of {size_text(group.size_bytes)}"
-    if group.nodes > 1:
-        return f"over {group.nodes} nodes: {size} over the network"
+    what = f"{group.collective} of {size_text(group.size_bytes)}"
+    where = f"over {group.nodes} nodes" if group.nodes > 1 else f"on {len(group.gpus)} GPUs"
     if group.time_us is None:
-        return f"on {len(group.gpus)} GPUs: {size}, not known"
-    basis = f" ({group.basis})" if group.basis != "estimated" else ""
-    return f"on {len(group.gpus)} GPUs: {size} in {time_text(group.time_us)}, {group.busbw_gbps:.4g} GB/s busbw{basis}"
+        return f"{where}: {what}, not known: {group.unknown}"
+    least, most = ("at least ", "at most ") if group.nodes > 1 else ("", "")
+    basis = f" ({group.basis})" if group.basis not in (None, "estimated") else ""
+    shared = f"; {group.sharing} share a port, so {group.sharing} times that at once" if group.sharing > 1 else ""
+    speed = f"{most}{group.busbw_gbps:.4g} GB/s busbw"
+    return f"{where}: {what} in {least}{time_text(group.time_us)}, {speed}{basis}{shared}"
