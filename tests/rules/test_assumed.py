@@ -114,13 +114,20 @@ def test_every_fact_of_few_words_is_in_the_vocabulary() -> None:
     assert all(VOCABULARY[name].type in ("text", "texts") for name in FORMS)
 
 
-@pytest.mark.parametrize("value", ["x", "", -1, 1e308, 10**17, "9" * 5000, ["a"], "\u0663"])
-def test_any_value_of_any_fact_is_taken_or_refused_in_one_sentence(value: Any) -> None:
-    """Facts that are one of a few words cannot be assumed to be another: code looks those words up."""
+ODD_VALUES = ["x", "", -1, 1e308, 10**17, "9" * 5000, ["a"], "\u0663"]
+
+
+@pytest.mark.parametrize("turn", range(len(ODD_VALUES)))
+def test_any_value_of_any_fact_is_taken_or_refused_in_one_sentence(turn: int) -> None:
+    """Facts that are one of a few words cannot be assumed to be another: code looks those words up.
+
+    Every fact meets two of the values and every value a quarter of the facts of each kind: all with all takes minutes.
+    """
     snapshot = detect.read("fixture:2x3090-bridge", stdin=io.BytesIO())
-    for name in VOCABULARY:
-        with contextlib.suppress(TopoAdvisorError):
-            advise(apply(snapshot, [Assumption(fact=name, value=value)]))
+    for number, name in enumerate(VOCABULARY):
+        if (number - turn) % 4 == 0:
+            with contextlib.suppress(TopoAdvisorError):
+                advise(apply(snapshot, [Assumption(fact=name, value=ODD_VALUES[turn])]))
 
 
 def test_a_refused_value_is_named_with_the_line_it_stands_in() -> None:
