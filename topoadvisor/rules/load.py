@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -45,8 +45,18 @@ def load(directories: Sequence[Path] = ()) -> list[Rule]:
 
     Raises InputError for the first fault.
     """
-    sources = [source for directory in (files.shipped("rules"), *directories) for source in rule_files(directory)]
-    rules, faults = collect(sources)
+    shipped = files.shipped("rules")
+    return list(_once(shipped)) if not directories else _sound([shipped, *directories])
+
+
+@cache
+def _once(shipped: Path) -> tuple[Rule, ...]:
+    """The shipped rules: they do not change while a program runs, and some commands analyse many machines."""
+    return tuple(_sound([shipped]))
+
+
+def _sound(directories: Sequence[Path]) -> list[Rule]:
+    rules, faults = collect([source for directory in directories for source in rule_files(directory)])
     if faults:
         raise faults[0]
     return rules
