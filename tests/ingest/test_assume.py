@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import assume
+from topoadvisor.ingest import assume, told
+from topoadvisor.rules import facts
 from topoadvisor.snapshot import Assumption, Cpu, Gpu, Host, NcclLibrary, NumaNode, P2p, PcieLink, Setting, Snapshot
+from topoadvisor.topology import graph
+from topoadvisor.vocabulary import VOCABULARY, kind_of
 
 THREE = Snapshot(gpus=[Gpu(index=0), Gpu(index=1, name="NVIDIA L4"), Gpu(index=2)])
 
@@ -230,10 +233,10 @@ def test_one_assumed_variable_does_not_make_the_others_read() -> None:
 
 
 def test_every_assumption_is_kept_even_those_without_a_place() -> None:
-    before = assume.apply(THREE, [Assumption(fact="iommu.translated", value=True)])
+    before = assume.apply(THREE, [Assumption(fact="iommu.translated", value=False)])
     after = assume.apply(before, [Assumption(fact="cpu.vendor", value="AuthenticAMD", origin="facts.yaml:1")])
     assert after.assumptions == [
-        Assumption(fact="iommu.translated", value=True),
+        Assumption(fact="iommu.translated", value=False),
         Assumption(fact="cpu.vendor", value="AMD", origin="facts.yaml:1"),
     ]
 
@@ -289,3 +292,48 @@ def test_the_model_of_a_cpu_names_its_maker() -> None:
         ("cpu.vendor", "AMD"),
     ]
     assert len(applied("cpu=EPYC 7742", "cpu.vendor=AMD", to=read).assumptions) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "follows"),
+    [
+        ({"p2p.all_ok": True}, {"pair.p2p.read": "OK", "p2p.none_ok": False, "p2p.any_refused": False}),
+        ({"p2p.none_ok": True}, {"pair.p2p.read": "NS", "p2p.all_ok": False, "p2p.any_refused": True}),
+        ({"p2p.any_refused": False}, {"pair.p2p.ok": True, "p2p.all_ok": True}),
+        ({"pair.p2p.refused": True}, {"pair.p2p.ok": False, "p2p.none_ok": True}),
+        ({"nvlink.any": False}, {"pair.nvlinks": 0, "nvlink.full_mesh": False, "p2p.pairs_without_nvlink": 3}),
+        ({"iommu.translated": True}, {"iommu.mode": "DMA", "iommu.enabled": True}),
+        ({"vm.guest": False}, {"vm.hypervisor": "none"}),
+        ({"container.any": False}, {"container.kind": "none"}),
+        ({"gpus.model": "NVIDIA L40S"}, {"gpu.name": "NVIDIA L40S", "gpus.architecture": "ada"}),
+        ({"gpus.models": ["NVIDIA L40S"]}, {"gpus.model": "NVIDIA L40S"}),
+        ({"fabric.completed": True}, {"gpu.fabric.state": "completed"}),
+        ({"gdr.peermem": True}, {"modules.nvidia_peermem": True, "gdr.any_path": True}),
+        ({"rdma.link_layers": ["Ethernet"]}, {"rdma.local_link_layers": ["Ethernet"]}),
+        ({"gpu.name": "NVIDIA A100-SXM4-80GB", "gpu.nvlinks.inactive": 2}, {"gpu.nvlinks.active": 10}),
+    ],
+)
+def test_a_fact_made_from_others_says_something_of_those(said: dict[str, object], follows: dict[str, object]) -> None:
+    machine = assume.apply(THREE, [Assumption(fact=name, value=value) for name, value in said.items()])
+    base = facts.gather(machine, graph.build(machine))
+    for name, value in follows.items():
+        found = [base.fact(name, subject) for subject in base.subjects[kind_of(name)]]
+        assert [each.value if isinstance(each, facts.Known) else each for each in found] == [value] * len(found), name
+
+
+def test_one_pair_that_was_named_wins_over_all_pairs() -> None:
+    said = [Assumption(fact="pair[0,1].p2p.ok", value=False), Assumption(fact="p2p.any_refused", value=False)]
+    machine = assume.apply(THREE, said)
+    answers = {(each.a, each.b): each.read for each in machine.p2p or []}
+    assert (answers[0, 1], answers[0, 2]) == ("NS", "OK")
+
+
+@pytest.mark.parametrize("name", told.MADE_FROM)
+def test_a_fact_that_is_only_counted_is_refused_with_the_one_to_assume(name: str) -> None:
+    value = {"bool": True, "int": 1, "number": 1.0, "text": "x", "texts": ["x"]}[VOCABULARY[name].type]
+    with pytest.raises(InputError) as error:
+        assume.apply(THREE, [Assumption(fact=name, value=value)])
+    assert "made from other facts" in error.value.message
+    named = told.MADE_FROM[name].split(", ")
+    assert all(each in VOCABULARY or each.startswith("env.") for each in named)
+    assert all(each in (error.value.hint or "") for each in named)

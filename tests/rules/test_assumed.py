@@ -59,10 +59,10 @@ def test_nics_and_bridges(machine: Machines) -> None:
     facts = machine(
         nics=[Nic(name="mlx5_0", rdma=True)],
         pci=[PciDevice(address="0000:1a:00.0", class_code="0x060400")],
-        assumptions=assume(**{"nic[mlx5_0].state": "ACTIVE", "bridge[1A:00.0].acs_redirect": True}),
+        assumptions=assume(**{"nic[mlx5_0].state": "ACTIVE", "bridge[1A:00.0].link_width": 8}),
     )
     assert facts.fact("rdma.active") == Known(["mlx5_0"], "derived from assumed facts")
-    assert facts.subjects["bridge"][0].facts["bridge.acs_redirect"] == Known(True, "assumed")
+    assert facts.subjects["bridge"][0].facts["bridge.link_width"] == Known(8, "assumed")
 
 
 @pytest.mark.parametrize(
@@ -131,5 +131,5 @@ def test_any_value_of_any_fact_is_taken_or_refused_in_one_sentence(turn: int) ->
 
 
 def test_a_refused_value_is_named_with_the_line_it_stands_in() -> None:
-    with pytest.raises(TopoAdvisorError, match=r"^facts.yaml:3: the assumed fact `pair.nccl_path` is one of LOC, NVL"):
-        Assumed([Assumption(fact="pair.nccl_path", value="near", origin="facts.yaml:3")])
+    with pytest.raises(TopoAdvisorError, match=r"^facts.yaml:3: the assumed fact `nccl.p2p_level` is one of LOC, NVL"):
+        Assumed([Assumption(fact="nccl.p2p_level", value="near", origin="facts.yaml:3")])

@@ -6,7 +6,7 @@ Every assumption is also kept in `Snapshot.assumptions`; the facts layer lets it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
@@ -140,18 +140,54 @@ def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
     Raises InputError for a value of another type, or a GPU that is not there.
     """
     assumptions = told.understood(assumptions)
-    assumptions += _implied(assumptions)
-    for assumption in assumptions:
+    said = {each.fact for each in assumptions}
+    implied = [each for each in _implied(assumptions, len(snapshot.gpus)) if each.fact not in said]
+    # What was said comes last and so wins, and among what follows from it what is about one device.
+    for assumption in [*sorted(implied, key=lambda each: told.parts(each.fact)[1] is not None), *assumptions]:
         snapshot = _applied(snapshot, assumption)
+    assumptions = [*assumptions, *implied]
     return msgspec.structs.replace(snapshot, assumptions=[*snapshot.assumptions, *assumptions])
 
 
-def _implied(assumptions: Sequence[Assumption]) -> list[Assumption]:
-    """The maker of a CPU of which only the model was named: it would contradict the one that was read."""
-    facts = {each.fact: each for each in assumptions}
-    model = facts.get("cpu.model_name")
-    maker = catalogue.cpu_maker(model.value) if model and "cpu.vendor" not in facts else None
-    return [msgspec.structs.replace(model, fact="cpu.vendor", value=maker)] if model and maker else []
+_MEANS: Final[dict[str, Callable[[Any, int], Mapping[str, Any]]]] = {
+    "cpu.model_name": lambda model, _: _known({"cpu.vendor": catalogue.cpu_maker(model)}),
+    "gpus.model": lambda model, _: {"gpu.name": model},
+    "gpus.models": lambda models, _: {"gpu.name": models[0]} if len(models) == 1 else {},
+    "gpus.geforce": lambda every, _: {"gpu.geforce": True} if every else {},
+    "gpus.mig": lambda some, gpus: {"gpu.mig": some} if gpus == 1 or not some else {},
+    "gpus.bar1_covers_memory": lambda every, gpus: {"gpu.bar1_covers_memory": every} if every or gpus == 1 else {},
+    "fabric.completed": lambda every, _: {"gpu.fabric.state": "completed"} if every else {},
+    "nvlink.any": lambda some, _: {} if some else {"pair.nvlinks": 0},
+    "p2p.all_ok": lambda every, gpus: {"pair.p2p.ok": every} if every or gpus == _TWO else {},
+    "p2p.none_ok": lambda none, gpus: {"pair.p2p.ok": not none} if none or gpus == _TWO else {},
+    "p2p.any_refused": lambda some, gpus: {"pair.p2p.ok": not some} if not some or gpus == _TWO else {},
+    "pair.p2p.refused": lambda refused, _: {"pair.p2p.ok": not refused},
+    "pair.p2p.ok": lambda ok, _: dict.fromkeys(("pair.p2p.read", "pair.p2p.write"), "OK" if ok else "NS"),
+    "iommu.translated": lambda yes, _: {"iommu.mode": "DMA"} if yes else {},
+    "vm.guest": lambda guest, _: {} if guest else {"vm.hypervisor": "none"},
+    "container.any": lambda some, _: {} if some else {"container.kind": "none"},
+    "rdma.link_layers": lambda layers, _: {"rdma.local_link_layers": layers} if len(layers) == 1 else {},
+    "gdr.peermem": lambda loaded, _: {"modules.nvidia_peermem": loaded},
+}
+"""Fact → its value and the number of GPUs → what that says of the facts which it is made from, as far as it does."""
+_TWO: Final = 2
+"""GPUs of which there is one pair: what is said of some pair is said of it."""
+
+
+def _known(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _implied(assumptions: Sequence[Assumption], gpus: int) -> Iterator[Assumption]:
+    """What a fact made from others says of those: they would contradict it otherwise."""
+    for each in assumptions:
+        name, which = told.parts(each.fact)
+        said = _MEANS[name](each.value, gpus) if name in _MEANS else {}
+        more = [
+            msgspec.structs.replace(each, fact=told.about(fact, which), value=value) for fact, value in said.items()
+        ]
+        yield from _implied(more, gpus)
+        yield from more
 
 
 def _applied(snapshot: Snapshot, assumption: Assumption) -> Snapshot:
@@ -225,21 +261,6 @@ def settings(snapshot: Snapshot) -> list[Setting]:
     return [
         Setting(name=fact.removeprefix("env."), value=value, origin=ORIGIN) for fact, value in assumed.items() if value
     ]
-
-
-def grants(snapshot: Snapshot) -> dict[tuple[int, int], bool]:
-    """Ordered pair of GPU indexes → whether peer access is assumed to be granted (`pair.p2p.ok`), the last word wins.
-
-    Raises InputError for a pair that is not there.
-    """
-    found: dict[tuple[int, int], bool] = {}
-    for each in told.understood(snapshot.assumptions):
-        name, which = told.parts(each.fact)
-        if name == "pair.p2p.ok":
-            every = [gpu.index for gpu in snapshot.gpus]
-            chosen = every if which is None else _indices(snapshot, each, which, 2)
-            found |= dict.fromkeys(permutations(chosen, 2), each.value)
-    return found
 
 
 _GPU_PLACES: Final = frozenset(

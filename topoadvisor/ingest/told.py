@@ -173,10 +173,38 @@ ALSO_CALLED: Final[dict[str, str]] = {
     "mig": "gpu.mig",
     "mig.enabled": "gpu.mig",
     "fabric.state": "gpu.fabric.state",
+    "nvshmem": "nvshmem.used",
     "confidential": "confidential.enabled",
     "confidential_computing": "confidential.enabled",
 }
 """Other names of facts, as people write them in tickets."""
+
+MADE_FROM: Final[dict[str, str]] = {
+    "gpus.beyond_level_pairs": "gpus.beyond_level",
+    "nvlink.summary": "pair.link_class",
+    "nvlink.groups": "pair.link_class",
+    "p2p.worst_class": "pair.link_class",
+    "p2p.uplink_groups": "pair.link_class",
+    "p2p.host_pairs": "pair.link_class",
+    "p2p.network_pairs": "pair.nccl.transport",
+    "pair.nccl_path": "pair.link_class",
+    "pair.same_numa": "gpu.numa_node",
+    "pair.same_model": "gpu.name",
+    "pair.path.acs_known": "pair.path.acs_redirect",
+    "pair.path.bridges": "pair.path.acs_redirect",
+    "bridge.acs_redirect": "pair.path.acs_redirect",
+    "nccl.default_reason": "nccl.version, cpu.vendor",
+    "nccl.libraries": "nccl.versions",
+    "numa.gpu_nodes": "gpu.numa_node",
+    "gdr.far_gpus": "rdma.gpu_local",
+    "rdma.others": "rdma.active, rdma.gpu_local",
+    "rdma.hca_exact": "rdma.gpu_local",
+    "visible.groups": "env.CUDA_VISIBLE_DEVICES",
+    "visible.worst_class": "env.CUDA_VISIBLE_DEVICES",
+    "net.suspicious": "net.bootstrap",
+    "pcie.chipset_gpus": "gpu.pcie.chipset",
+}
+"""Facts that are made from others, and that no rule asks → the facts to assume instead."""
 
 _OF_EVERY: Final = ("pair", "gpu", "nic")
 """Subject kinds whose facts may be written without the kind: `p2p.read` is `pair.p2p.read`."""
@@ -243,6 +271,12 @@ def parts(fact: str) -> tuple[str, str | None]:
     return (f"{indexed[1]}.{indexed[3]}", indexed[2]) if indexed else (fact, None)
 
 
+def about(name: str, which: str | None) -> str:
+    """The fact of one device, written as `parts` takes it apart."""
+    kind, _, rest = name.partition(".")
+    return f"{kind}[{which}].{rest}" if which else name
+
+
 def may_be_empty(name: str) -> bool:
     """Whether an empty value says something: a variable that is not set, a text that is empty when there is none."""
     fact = spec(canonical(name) or "")
@@ -260,6 +294,10 @@ def _understood(assumption: Assumption) -> Assumption:
         where = None if assumption.origin == ON_COMMAND_LINE else assumption.origin
         raise InputError(f"there is no fact `{assumption.fact}` to assume", file=where, hint=_near(assumption.fact))
     assumption = msgspec.structs.replace(assumption, fact=name)
+    if (instead := MADE_FROM.get(parts(name)[0])) is not None:
+        where = None if assumption.origin == ON_COMMAND_LINE else assumption.origin
+        message = f"`{assumption.fact}` is made from other facts and cannot be assumed by itself"
+        raise InputError(message, file=where, hint=f"Assume {instead} instead.")
     return msgspec.structs.replace(assumption, value=_typed(assumption, parts(name)[0]))
 
 

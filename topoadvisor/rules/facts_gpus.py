@@ -171,8 +171,11 @@ def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> No
     scope.read("gpu.nvlinks.total", None if links is None else len(links), origin, why)
     read = links is not None and all(link.active is not None for link in links)
     down = sum(not link.active for link in links) if links is not None and read else None
-    scope.read("gpu.nvlinks.inactive", down, origin, why)
-    if links is not None and read:
+    lost = scope.read("gpu.nvlinks.inactive", down, origin, why)
+    if isinstance(lost, Known) and lost.origin == ASSUMED:
+        whole = scope.facts["gpu.nvlinks.total"] if links else scope.facts["gpu.nvlinks.expected"]
+        scope.put("gpu.nvlinks.active", follow(lambda count, down: max(0, count - down), whole, lost))
+    elif links is not None and read:
         scope.put("gpu.nvlinks.active", Known(sum(bool(link.active) for link in links), origin))
     else:
         scope.put("gpu.nvlinks.active", _links_of_pairs(gpu, topology, why))

@@ -218,7 +218,6 @@ class _Driver:
     def __init__(self, snapshot: Snapshot, *, several_hosts: bool) -> None:
         # The snapshot holds the first host, and its numbers come again on the others.
         pairs, gpus = ((), ()) if several_hosts else (snapshot.p2p or (), snapshot.gpus)
-        self._assumed = {} if several_hosts else assume.grants(snapshot)
         self._status = {(entry.a, entry.b): (entry.read, entry.write) for entry in pairs}
         self._gpus = {gpu.index: gpu for gpu in gpus}
 
@@ -226,8 +225,6 @@ class _Driver:
         one, other = (system.integer(node.element, "dev") for node in (a, b))
         if one is None or other is None:
             return Grant(True, GRANTED)
-        if (assumed := self._assumed.get((one, other))) is not None:
-            return Grant(assumed)
         status = self._status.get((one, other), (None, None))
         if any(each not in (None, "OK") for each in status):
             return Grant(False)
