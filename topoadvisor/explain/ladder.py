@@ -184,25 +184,25 @@ def _nvlink(read: _Reader) -> Step:
 
 
 def _bar1(read: _Reader, *, linked: bool) -> Step:
-    covered = read.both("gpu.bar1_covers_memory")
-    small = False in covered
-    why = (
-        "BAR1 maps all of the memory."
-        if not small
-        else ("BAR1 is smaller than the memory: drivers that map peers through it, and RDMA of whole tensors, fail.")
-    )
-    if None in covered and not small:
-        why = "The size of BAR1 was not read."
-    patched = read.pair("driver.patched_p2p") is True
-    answer: Answer = "not known" if None in covered and not small else "look here" if small and patched else "in order"
-    if linked or (small and not patched):
+    covered, patched = read.both("gpu.bar1_covers_memory"), read.pair("driver.patched_p2p")
+    answer: Answer
+    why = "BAR1 is smaller than the memory: drivers that map peers through it, and RDMA of whole tensors, fail."
+    if False not in covered and None in covered:
+        answer, why = "not known", "The size of BAR1 was not read."
+    elif False not in covered:
+        answer, why = "no matter" if linked else "in order", "BAR1 maps all of the memory."
+    elif linked or patched is False:
         answer = "no matter"
+    elif patched is None:
+        answer, why = "not known", f"{why} Whether this driver maps peers so was not read."
+    else:
+        answer = "look here"
     return Step(
         name="BAR1",
         answer=answer,
         why=why,
         evidence=read.told(answer, "gpu.bar1_bytes", "gpu.memory_bytes"),
-        command="nvidia-smi -q -d MEMORY",
+        command="nvidia-smi -q -d MEMORY; cat /proc/driver/nvidia/version",
     )
 
 
@@ -238,7 +238,7 @@ def _width(read: _Reader, *, linked: bool) -> Step:
     now, most = read.both("gpu.pcie.current_width"), read.both("gpu.pcie.max_width")
     narrow = any(isinstance(a, int) and isinstance(b, int) and a < b for a, b in zip(now, most, strict=True))
     known = None not in (*now, *most)
-    answer: Answer = "look here" if narrow else "no matter" if linked else "in order" if known else "not known"
+    answer: Answer = "look here" if narrow else "not known" if not known else "no matter" if linked else "in order"
     return Step(
         name="link width",
         answer=answer,

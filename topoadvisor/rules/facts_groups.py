@@ -17,7 +17,7 @@ Key = tuple[int, int]
 def gather(node: Scope, gpus: Sequence[int], pairs: Mapping[Key, Scope]) -> None:
     """Record the node facts `nvlink.groups`, `nvlink.ring`, `p2p.uplink_groups` and what is counted from them."""
     linked = _edges(pairs, "pair.nvlinks", lambda count: count > 0)
-    near = _edges(pairs, "pair.pcie_class", lambda name: name in _NEAR)
+    near = _near(gpus, pairs)
     _put_groups(node, "nvlink.groups", "nvlink.largest_group", gpus, linked)
     _put_groups(node, "p2p.uplink_groups", "p2p.largest_uplink_group", gpus, near)
     node.put("nvlink.ring", _ring(node, gpus, linked))
@@ -92,6 +92,28 @@ def _edges(pairs: Mapping[Key, Scope], fact: str, test: Callable[[Any], bool]) -
         if isinstance(value, Unknown):
             return value
         found[key] = bool(test(value.value))
+    return found
+
+
+def _near(gpus: Sequence[int], pairs: Mapping[Key, Scope]) -> dict[Key, bool] | Unknown:
+    """Which pairs share a PCIe switch or tree of switches.
+
+    A matrix hides that where NVLinks join a pair. Who shares a switch with the same GPU shares it with each other, so
+    other pairs may tell; unknown when they do not.
+    """
+    classes = {key: scope.facts["pair.pcie_class"] for key, scope in pairs.items()}
+    found = {key: fact.value in _NEAR for key, fact in classes.items() if isinstance(fact, Known)}
+    groups_of = {
+        gpu: tuple(group) for group in groups(gpus, [key for key, near in found.items() if near]) for gpu in group
+    }
+    apart = {frozenset((groups_of[a], groups_of[b])) for (a, b), near in found.items() if not near}
+    for (a, b), fact in classes.items():
+        if isinstance(fact, Unknown) and groups_of[a] != groups_of[b]:
+            if frozenset((groups_of[a], groups_of[b])) not in apart:
+                return fact
+            found[a, b] = False
+        elif isinstance(fact, Unknown):
+            found[a, b] = True
     return found
 
 
