@@ -38,11 +38,12 @@ _COVERED_BY: Final = {
 
 def pages(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     """(path below docs/, content) of every page."""
-    cases, coverage = _yaml(CASES), _yaml(COVERAGE)
+    cases, problems = _yaml(CASES), dict(_yaml(COVERAGE))
+    beside = problems.pop("beside")
     yield "rules/README.md", _lines(_index(rules))
     for rule in rules:
-        yield f"rules/{rule.id}.md", _lines(_page(rule, cases.get(rule.id, {}), coverage))
-    yield "coverage.md", _lines(_coverage(rules, coverage))
+        yield f"rules/{rule.id}.md", _lines(_page(rule, cases.get(rule.id, {}), problems))
+    yield "coverage.md", _lines(_coverage(problems, beside))
 
 
 def _yaml(path: Path) -> Mapping[str, Any]:
@@ -85,7 +86,7 @@ def _page(rule: Rule, case: Mapping[str, Any], coverage: Mapping[str, Any]) -> I
     yield from _section("What to do", [line for entry in rule.advice for line in _entry(entry)])
     yield from _section("Otherwise", [rule.right] if rule.right else [])
     yield from _section("If a fact is unknown", [f"`{rule.ask}`"] if rule.ask else [])
-    yield from _section("What would prove or refute it", [rule.verify] if rule.verify else [])
+    yield from _section("What would prove or refute it", rule.proof)
     yield from _section("Tried on", list(_machines(case)))
     known = [f"{problem}: {entry['what']}" for problem, entry in coverage.items() if rule.id in entry.get("rules", ())]
     yield from _section("Problems", [f"* {text}" for text in known])
@@ -158,7 +159,7 @@ def _assumed(facts: Mapping[str, Any]) -> str:
     return " with " + ", ".join(f"`{name}={spelled(value)}`" for name, value in facts.items()) if facts else ""
 
 
-def _coverage(rules: Sequence[Rule], coverage: Mapping[str, Any]) -> Iterator[str]:
+def _coverage(coverage: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ruled = sum(bool(entry.get("rules")) for entry in coverage.values())
     yield "# Known problems and where they are covered"
     yield ""
@@ -170,13 +171,18 @@ def _coverage(rules: Sequence[Rule], coverage: Mapping[str, Any]) -> Iterator[st
     yield "| problem | what | rules | also | not seen, and the question that is asked |"
     yield "|---|---|---|---|---|"
     for problem, entry in coverage.items():
-        named = ", ".join(f"[{rule}](rules/{rule}.md)" for rule in entry.get("rules", ()))
         also = ", ".join(_COVERED_BY[each] for each in entry.get("by", ()))
         ask = entry.get("ask", "").replace("|", "\\|")
         left = "; ".join(filter(None, [entry.get("left"), f"`{ask}`" if ask else ""]))
-        yield f"| {problem} | {entry['what']} | {named} | {also} | {left} |"
-    used = {rule for entry in coverage.values() for rule in entry.get("rules", ())}
-    rest = [rule for rule in rules if rule.id not in used]
-    if rest:
-        yield ""
-        yield "Rules beside that list: " + ", ".join(f"[{rule.id}](rules/{rule.id}.md)" for rule in rest) + "."
+        yield f"| {problem} | {entry['what']} | {_linked(entry)} | {also} | {left} |"
+    yield ""
+    yield "What is seen besides:"
+    yield ""
+    yield "| what | rules |"
+    yield "|---|---|"
+    for entry in beside:
+        yield f"| {entry['what']} | {_linked(entry)} |"
+
+
+def _linked(entry: Mapping[str, Any]) -> str:
+    return ", ".join(f"[{rule}](rules/{rule}.md)" for rule in entry.get("rules", ()))

@@ -18,6 +18,7 @@ GOOD = """\
   severity: info
   title: Many GPUs
   why: Because.
+  verify: all-reduce
 """
 
 
@@ -55,7 +56,7 @@ def test_check_names_the_place_of_every_fault_and_fails(site: Path) -> None:
     (site / "typo.yaml").write_text(GOOD.replace("ZZZ001", "ZZZ002").replace("> 1", '== "1"').replace("site-", "my-"))
     result = run("check", "--rules", str(site))
     assert result.exit_code == 1
-    assert f"{site}/site.yaml:9:3: `titel` is no key of a rule" in result.stderr
+    assert f"{site}/site.yaml:10:3: `titel` is no key of a rule" in result.stderr
     assert "hint: Did you mean `title`?" in result.stderr
     assert f"{site}/typo.yaml:5:3: " in result.stderr
     assert result.stdout == ""

@@ -15,6 +15,7 @@ RULE = """\
   severity: warning
   title: Title
   why: Reason
+  verify: peer-copy
   advice:
     - {advice}
 """
@@ -35,6 +36,21 @@ def test_the_shipped_rules_have_no_fault() -> None:
     found = check.check()
     assert [fault.message for fault in found.faults] == []
     assert len(found.rules) >= 15
+
+
+@pytest.mark.usefixtures("no_shipped_rules")
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("  verify: peer-copy\n", "", "a stable rule needs `verify`"),
+        ("peer-copy", "peer-copi", "there is no measurement `peer-copi`"),
+        ("peer-copy", '"ib_write_bw: no bandwidth proves it"', None),
+    ],
+)
+def test_a_stable_rule_says_what_would_refute_it(tmp_path: Path, old: str, new: str, message: str | None) -> None:
+    faults = report(tmp_path, rule().replace(old, new)).faults
+    assert [message in str(fault) for fault in faults if message] == [True] * bool(message)
+    assert len(faults) == bool(message)
 
 
 @pytest.mark.usefixtures("no_shipped_rules")
@@ -79,14 +95,14 @@ def test_comparisons_that_work_are_none(tmp_path: Path, when: str) -> None:
 def test_every_fault_of_every_rule_is_reported_in_order(tmp_path: Path) -> None:
     text = rule(1, "pair.nope") + rule(2, "pair.a < 3") + rule(3) + "- id: TST004\n"
     found = report(tmp_path, text)
-    assert [fault.line for fault in found.faults] == [5, 15, 31]
+    assert [fault.line for fault in found.faults] == [5, 16, 34]
     assert [each.id for each in found.rules] == ["TST002", "TST003"]
 
 
 @pytest.mark.usefixtures("no_shipped_rules")
 def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
     (fault,) = report(tmp_path, rule() + "  why: another\n").faults
-    assert (fault.line, "`why` stands here twice" in fault.message) == (11, True)
+    assert (fault.line, "`why` stands here twice" in fault.message) == (12, True)
 
 
 def setter(number: int, value: str, condition: str = "gpus.count > 1", more: str = "", **keys: str) -> str:
@@ -99,9 +115,9 @@ def setter(number: int, value: str, condition: str = "gpus.count > 1", more: str
 def test_rules_that_want_different_values_of_one_variable_are_a_fault(tmp_path: Path) -> None:
     found = report(tmp_path, setter(1, "NVL"), setter(2, "PXB"))
     (fault,) = found.faults
-    assert (fault.line, found.warnings) == (20, ())
+    assert (fault.line, found.warnings) == (22, ())
     assert "TST002 sets NCCL_P2P_LEVEL=PXB and TST001 (" in fault.message
-    assert "site.yaml:10) NCCL_P2P_LEVEL=NVL" in fault.message
+    assert "site.yaml:11) NCCL_P2P_LEVEL=NVL" in fault.message
     assert fault.hint is not None
     assert "overrides: [TST001]" in fault.hint
 
@@ -201,7 +217,7 @@ def test_overrides_in_a_circle_are_a_fault(tmp_path: Path) -> None:
     texts = [setter(number + 1, "NVL", more=text) for number, text in enumerate(more)]
     found = report(tmp_path, *texts, setter(4, "NVL", more="  overrides: [TST005]\n"), setter(5, "NVL"))
     (fault,) = found.faults
-    assert fault.line == 11
+    assert fault.line == 12
     assert "in a circle, so that none counts: TST001 → TST002 → TST003 → TST001" in fault.message
 
 
@@ -221,5 +237,5 @@ def test_every_circle_of_overrides_is_found(tmp_path: Path) -> None:
 def test_a_value_that_could_not_be_written_is_a_fault(tmp_path: Path, value: str) -> None:
     quoted = '"' + value.replace('"', '\\"') + '"'
     (fault,) = report(tmp_path, rule(advice=f"{{set: {{NCCL_SOCKET_IFNAME: {quoted}}}, class: system}}")).faults
-    assert fault.line == 10
+    assert fault.line == 11
     assert "NCCL_SOCKET_IFNAME cannot be set to " in fault.message

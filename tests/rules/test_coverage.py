@@ -13,6 +13,7 @@ from topoadvisor.rules.load import load
 REPOSITORY = Path(__file__).resolve().parents[2]
 COVERAGE: dict[str, dict[str, Any]] = yaml.safe_load((REPOSITORY / "docs/coverage.yaml").read_text(encoding="utf-8"))
 PROBLEMS = REPOSITORY / "../shared/knowledge/problems.md"
+BESIDE: list[dict[str, Any]] = COVERAGE.pop("beside")  # type: ignore[assignment]
 RULES = {rule.id: rule for rule in load()}
 FAMILIES = {"P2P": 23, "NVL": 16, "PCI": 10, "VM": 5, "NET": 31, "SYS": 13, "ENV": 13, "SEL": 7, "CLD": 6, "NVS": 3}
 """Family → problems that are known."""
@@ -39,6 +40,13 @@ def test_an_entry_names_what_exists(problem: str) -> None:
     assert not [rule for rule in entry.get("rules", ()) if rule not in RULES]
     assert set(entry.get("by", ())) <= {"log", "lint", "verify", "diff", "rings", "explain"}
     assert [rule for rule in entry.get("rules", ()) if RULES[rule].status == "stable"] or entry.get("left")
+
+
+def test_every_rule_is_in_the_table() -> None:
+    named = [rule for entry in [*COVERAGE.values(), *BESIDE] for rule in entry.get("rules", ())]
+    assert set(RULES) - set(named) == set()
+    assert set(named) - set(RULES) == set()
+    assert all(entry["what"] for entry in BESIDE)
 
 
 def test_there_are_at_least_110_stable_rules() -> None:

@@ -14,9 +14,9 @@ from topoadvisor.errors import InputError
 from topoadvisor.rules import cel
 from topoadvisor.rules.exclusive import Demand, apart, demands
 from topoadvisor.rules.load import RuleFile, collect, rule_files
-from topoadvisor.rules.model import Entry, Rule
+from topoadvisor.rules.model import MEASUREMENTS, Entry, Rule
 from topoadvisor.rules.wellformed import Place, conditions
-from topoadvisor.vocabulary import TYPE_WORDS, VOCABULARY, FactType, spec
+from topoadvisor.vocabulary import TYPE_WORDS, VOCABULARY, FactType, spec, suggestion
 
 _SAMPLE: Final[dict[FactType, Any]] = {"bool": True, "int": 1, "number": 1.0, "text": "1", "texts": ["1"]}
 _FAMILY: Final[dict[FactType, FactType]] = {
@@ -50,11 +50,23 @@ def check(directories: Sequence[Path] = ()) -> Report:
         placed += ((source, number, rule) for number, rule in found)
     for place in placed:
         faults += _mistyped(*place)
+        faults += _unproved(*place)
     collisions = list(_collisions(placed))
     faults += (collision for collision in collisions if isinstance(collision, InputError))
     unique = {str(fault): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda fault: (fault.file or "", fault.line or 0, fault.column or 0))
     return Report(tuple(rules), tuple(ordered), tuple(each for each in collisions if isinstance(each, str)))
+
+
+def _unproved(source: RuleFile, number: int, rule: Rule) -> Iterator[InputError]:
+    """A stable rule says what would prove or refute it."""
+    if rule.status == "stable" and not rule.verify:
+        yield source.fault(
+            number, ("id",), "a stable rule needs `verify`: a command and the result of it that proves or refutes it"
+        )
+    elif rule.verify and " " not in rule.verify and rule.verify not in MEASUREMENTS:
+        hint = suggestion(rule.verify, MEASUREMENTS) or f"Those known are {', '.join(MEASUREMENTS)}."
+        yield source.fault(number, ("verify",), f"there is no measurement `{rule.verify}`", hint)
 
 
 def _mistyped(source: RuleFile, number: int, rule: Rule) -> Iterator[InputError]:

@@ -36,7 +36,7 @@ def explain(rule: Rule) -> str:
         section("Advice", (line for entry in rule.advice for line in _entry(entry))),
         section("Otherwise", [fill(rule.right, "  ")] if rule.right else []),
         section("If a fact is unknown", [f"  {rule.ask}"] if rule.ask else []),
-        section("Measurement that confirms it", [f"  {rule.verify}"] if rule.verify else []),
+        section("What would prove or refute it", [fill(line, "  ") for line in rule.proof]),
         section("Replaces the settings of", [f"  {', '.join(rule.overrides)}"] if rule.overrides else []),
         section("Speaks instead of", [f"  {', '.join(rule.instead_of)}"] if rule.instead_of else []),
         section("References", (f"  {each.url} ({each.opened})" for each in rule.references)),

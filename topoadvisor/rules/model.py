@@ -15,6 +15,26 @@ PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)+)\}")
 """`{pair.a}` in a template; other braces are plain text."""
 
 
+MEASUREMENTS: Final[dict[str, str]] = {
+    "peer-copy": "topoadvisor verify: direct and staged copies of each pair, against its wires and against each other",
+    "peer-copy-with-data-check": "topoadvisor verify: a direct copy that times out, or a byte that differs, proves it; "
+    "all pairs equal and in time refute it",
+    "host-copy": "topoadvisor verify: copies between the GPU and host memory, against its PCIe link",
+    "ring-at-once": "topoadvisor verify: the hops of a ring one by one and all at once",
+    "all-reduce": "topoadvisor prove, or all_reduce_perf -b 256M -e 8G -f 2 on this machine, as it is and after the "
+    "change: the bus bandwidth at the largest size decides",
+    "all-reduce-small": "all_reduce_perf -b 8 -e 64K -f 2, as it is and after the change: the time in µs decides",
+    "all-to-all": "alltoall_perf -b 64M -e 1G -f 2, as it is and after the change: the bus bandwidth decides",
+    "all-reduce-between-nodes": "all_reduce_perf -b 256M -e 8G -f 2 on two machines and more, as it is and after the "
+    "change: bus bandwidth, and the ways that the channels take in the log, decide",
+    "rdma-write-between-nodes": "ib_write_bw between the two ports, with the row and traffic class that NCCL uses: no "
+    "bandwidth proves it, line rate refutes it",
+    "rdma-write-from-gpu-memory": "ib_write_bw --use_cuda=N beside the same from host memory: a failure, or much "
+    "less, proves it",
+}
+"""Measurements that many rules share, by name: the command and what of its result decides."""
+
+
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of all rule types."""
 
@@ -71,7 +91,7 @@ class RuleText(Struct, frozen=True, kw_only=True):
     right: str | None = None
     """What to say when the rule is quiet and that is worth a sentence; a template."""
     verify: str | None = None
-    """Name of the measurement that would confirm the finding."""
+    """What would prove or refute the finding: a name of `MEASUREMENTS`, or a command and the result that decides."""
     ask: str | None = None
     """A read-only command that decides when a fact is unknown; a template."""
     overrides: list[str] = []
@@ -85,3 +105,8 @@ class Rule(RuleText, frozen=True, kw_only=True):
     """A rule and the file that it came from."""
 
     file: str
+
+    @property
+    def proof(self) -> list[str]:
+        """`verify` in words, a line or none."""
+        return [MEASUREMENTS.get(self.verify, self.verify)] if self.verify else []
