@@ -10,6 +10,7 @@ from topoadvisor.explain.lookup import CheckCode, Explanation, LevelWord, State,
 from topoadvisor.nccl.settings import NEWEST, Family, SettingInfo
 from topoadvisor.rules import describe
 from topoadvisor.rules.describe import fill, section
+from topoadvisor.wrapping import cut
 
 _KINDS: Final = {
     "switch": "a switch",
@@ -72,7 +73,7 @@ def _variable(info: SettingInfo, explanation: Explanation) -> Iterator[str]:
     yield f"{info.name}\n{fill(_headline(info))}"
     yield fill(info.what)
     if explanation.asked is not None:
-        yield section(f"With {info.name}={explanation.asked.text}", _value(explanation.asked, info))
+        yield section(cut(f"With {info.name}={explanation.asked.text}"), _value(explanation.asked, info))
     if explanation.state is not None:
         yield section("Here", _state(info, explanation.state))
     yield section("Values", _values(info))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import textwrap
+
+from topoadvisor.wrapping import wrap
 
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
 COLORS = {"error": "31;1", "warning": "33;1", "info": "36;1"}
@@ -43,19 +44,8 @@ class Page:
         A `first` that leaves too little room is wrapped on lines of its own.
         """
         if self.width - len(_ESCAPE.sub("", first)) < _LEAST_ROOM:
-            self.lines += textwrap.wrap(
-                first.rstrip(),
-                self.width,
-                subsequent_indent=rest,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            self.lines += wrap(first.rstrip(), self.width, rest=rest)
             first = rest
-        wrapped = textwrap.wrap(
-            text,
-            max(self.width - max(len(_ESCAPE.sub("", first)), len(rest)), _LEAST_ROOM),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
+        wrapped = wrap(text, max(self.width - max(len(_ESCAPE.sub("", first)), len(rest)), _LEAST_ROOM)) or [""]
         for number, line in enumerate(wrapped):
             self.lines.append((rest if number else first) + (self.paint(line, code) if code else line))

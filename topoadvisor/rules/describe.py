@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -10,6 +9,7 @@ from topoadvisor.rules import cel
 from topoadvisor.rules.model import Entry, Rule
 from topoadvisor.rules.wellformed import conditions
 from topoadvisor.vocabulary import spec
+from topoadvisor.wrapping import wrap
 
 _WIDTH: Final = 80
 _SUBJECTS: Final = {"node": "the node", "variable": "each variable that is set", "pair": "each pair of GPUs"}
@@ -56,14 +56,7 @@ def section(title: str, lines: Iterable[str]) -> str:
 
 def fill(text: str, indent: str = "", first: str | None = None) -> str:
     """Text in lines of at most 80 columns, the first one indented by `first`."""
-    return textwrap.fill(
-        " ".join(text.split()),
-        width=_WIDTH,
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return "\n".join(wrap(" ".join(text.split()), _WIDTH, indent if first is None else first, indent))
 
 
 def _when(rule: Rule) -> Iterator[str]:
