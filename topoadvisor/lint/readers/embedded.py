@@ -11,6 +11,7 @@ from topoadvisor.lint.pieces import Piece
 Kind = Literal[
     "nccl.conf",
     "shell",
+    "task-prolog",
     "dockerfile",
     "yaml",
     "json",
@@ -26,6 +27,7 @@ _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r"\.deepspeed_env", "deepspeed-env"),
     (r"(?i)(docker|container)file([._-].*)?|.*\.(docker|container)file", "dockerfile"),
     (r"\.env([._-].*)?|.*\.env|environment|env\.list", "env"),
+    (r"(?i)(.*[._-])?task[._-]?prolog([._-].*)?", "task-prolog"),
     (r".*\.(sh|bash|zsh|ksh|sbatch|slurm|pbs|job|batch|lsf|sub)|\.?(bashrc|bash_profile|profile|zshrc)", "shell"),
     (r".*\.ya?ml(\.(j2|tpl|tmpl))?", "yaml"),
     (r".*\.json", "json"),
@@ -103,6 +105,8 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
             from topoadvisor.lint.readers import python_files
 
             return python_files.read(piece)
+        case "task-prolog":
+            return shell.task_prolog(piece)
         case "shell":
             contents = shell.read(piece, depth=depth)
             shell.add_directives(piece, contents)

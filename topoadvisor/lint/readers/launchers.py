@@ -91,41 +91,39 @@ def _values(words: list[Word], flags: tuple[str, ...]) -> Iterator[Word]:
         if word.text in flags and place + 1 < len(words):
             yield words[place + 1]
         for flag in flags:
-            if flag.startswith("--") and word.parts and (word.parts[0].text or "").startswith(f"{flag}="):
+            if flag.startswith("--") and word.pieces and (word.pieces[0].text or "").startswith(f"{flag}="):
                 yield _behind(word, len(flag) + 1)
 
 
 def _behind(word: Word, count: int) -> Word:
     """The word without its first letters."""
-    first = word.parts[0]
+    first, *others = word.pieces
     text = (first.text or "")[count:]
     begin = (first.inner[0] if first.inner else first.start) + count
     end = first.inner[1] if first.inner else first.end
     parts = (replace(first, start=begin, text=text, inner=(begin, end) if first.inner else None),) if text else ()
-    return Word(begin, word.end, (*parts, *word.parts[1:]))
+    return Word(begin, word.end, (*parts, *others))
 
 
 def comma_list(word: Word) -> Iterator[Given]:
-    """`ALL,NAME=VALUE,NAME`: a comma inside of a value ends it, unless the value has quotes of its own."""
-    if any(
-        part.text is not None and part.inner != (part.start, part.end) for part in word.parts[len(word.parts) == 1 :]
-    ):
-        found = shell_words.setting(word)
-        if found is not None:
-            yield Given(replace(found, value=None, span=None))
-        return
-    text = "".join(_EXPANDED * (part.end - part.start) if part.text is None else part.text for part in word.parts)
-    at = word.parts[0].inner[0] if word.parts and word.parts[0].inner else word.start
+    """`ALL,NAME=VALUE,NAME`: a comma inside of a value ends it, unless it has quotes within those of the shell."""
+    text, places = "", [word.start]
+    for part in word.pieces:
+        stretch = _EXPANDED * (part.end - part.start) if part.text is None else part.text
+        begin = part.inner[0] if part.text is not None and part.inner else part.start
+        places = [*places[: len(text)], *range(begin, begin + len(stretch) + 1)]
+        text += stretch
     previous: Setting | None = None
     for piece, offset in _pieces(text):
-        inside = (at + offset, at + offset + len(piece))
+        inside = (places[offset], places[offset] + len(piece))
+        whole = places[offset + len(piece) - 1] + 1 == inside[1]
         found = shell_words.setting(Word(*inside, (Part(*inside, piece, inside),)))
         if found is not None:
             bare = piece[len(found.name) + 1 :]
             if len(bare) >= 2 and bare[0] == bare[-1] and bare[0] in "'\"":
                 found = replace(found, value=bare[1:-1], span=(inside[1] - len(bare) + 1, inside[1] - 1))
-            if _EXPANDED in piece:
-                found = replace(found, value=None, span=None)
+            if _EXPANDED in piece or not whole:
+                found = replace(found, value=None if _EXPANDED in piece else found.value, span=None)
             yield Given(found)
             previous = found
         elif (

@@ -11,7 +11,7 @@ from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Repair,
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import launchers, shell_words
 from topoadvisor.lint.readers.shell_frames import Frames
-from topoadvisor.lint.readers.shell_words import Here, Setting, Token, Word
+from topoadvisor.lint.readers.shell_words import Here, Part, Setting, Token, Word
 
 _DECLARES: Final = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _PASSIVE: Final = frozenset({
@@ -41,6 +41,17 @@ def read(piece: Piece, *, way: Way = "export", depth: int = 0) -> Contents:
     return contents
 
 
+def task_prolog(piece: Piece) -> Contents:
+    """What Slurm's `TaskProlog` sets: the `export` lines that it prints, and nothing that it exports itself."""
+    contents = Contents()
+    _Reader(piece, contents, "plain", 0, prints=True).run()
+    for each in [each for each in contents.assignments if each.way == "plain"]:
+        message = f"Slurm takes from a task prolog only what it prints, such as `echo export {each.name}=…`"
+        contents.remarks.append(Remark("ENV122", each.at, message, each.name))
+        contents.assignments.remove(each)
+    return contents
+
+
 def merge(into: Contents, found: Contents, *, branch: Branch = (), at: int = 0) -> None:
     """Add what an embedded script sets, as something of its own that nothing outside meets."""
     into.assignments += [
@@ -54,11 +65,13 @@ def merge(into: Contents, found: Contents, *, branch: Branch = (), at: int = 0) 
 
 
 class _Reader:
-    def __init__(self, piece: Piece, contents: Contents, way: Way, depth: int) -> None:
+    def __init__(self, piece: Piece, contents: Contents, way: Way, depth: int, *, prints: bool = False) -> None:
         self._piece = piece
         self._contents = contents
         self._way = way
         self._depth = depth
+        self._prints = prints
+        """What it prints is read as a script that others run."""
         self._frames = Frames(piece.body)
         self._step = 0
         self._printed: tuple[Piece, bool] | None = None
@@ -281,15 +294,20 @@ class _Reader:
             found = embedded.read_named(target, content[0], expanded=content[1], depth=self._depth + 1)
             if found is not None:
                 merge(self._contents, found, branch=self._frames.branch(), at=self._piece.at(start))
-        elif here is not None and (name in launchers.SHELLS or name in ("sbatch", "ssh", "srun", "salloc", "qsub")):
-            inner = read(content[0], way=self._way, depth=self._depth + 1)
-            merge(self._contents, inner, branch=self._frames.branch(), at=self._piece.at(here.start))
+        elif (self._prints and name in ("echo", "printf", "cat")) or (
+            here is not None and (name in launchers.SHELLS or name in ("sbatch", "ssh", "srun", "salloc", "qsub"))
+        ):
+            inner = read(content[0], way="export" if self._prints else self._way, depth=self._depth + 1)
+            at = self._piece.at(start if here is None else here.start)
+            merge(self._contents, inner, branch=self._frames.branch(), at=at)
 
     def _here_piece(self, here: Here) -> tuple[Piece, bool]:
         return self._piece.cut(here.start, here.end), not here.literal
 
     def _echoed(self, name: str, words: list[Word]) -> tuple[Piece, bool] | None:
         escapes = name == "printf"
+        if self._prints and name == "echo" and len(words) > 1 and words[0].text == "export":
+            return self._piece.cut(words[0].start, words[-1].end), True
         for word in words:
             if name == "echo" and word.text in ("-e", "-n", "-en", "-ne", "-E"):
                 escapes |= "e" in word.text
@@ -357,16 +375,17 @@ def _shifted(word: Word, by: int) -> Word:
     def moved(span: tuple[int, int] | None) -> tuple[int, int] | None:
         return (span[0] + by, span[1] + by) if span else None
 
-    parts = tuple(
-        replace(
+    def moved_part(part: Part) -> Part:
+        return replace(
             part,
             start=part.start + by,
             end=part.end + by,
             inner=moved(part.inner),
             fallback=(part.fallback[0], part.fallback[1] + by, part.fallback[2] + by) if part.fallback else None,
+            pieces=tuple(map(moved_part, part.pieces)),
         )
-        for part in word.parts
-    )
+
+    parts = tuple(map(moved_part, word.parts))
     return Word(word.start + by, word.end + by, parts, tuple(_shifted(item, by) for item in word.items))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 _OPERATORS: Final = (
@@ -35,6 +35,8 @@ class Part:
     quoted: bool = False
     fallback: tuple[str, int, int] | None = None
     """(default, start, end) of `${NAME:-default}`, also inside double quotes when nothing else is there."""
+    pieces: tuple[Part, ...] = ()
+    """The texts and expansions between double quotes, when both are there."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Word:
     parts: tuple[Part, ...]
     items: tuple[Word, ...] = ()
     """Words of an array, `NAME=( … )`."""
+
+    @property
+    def pieces(self) -> tuple[Part, ...]:
+        """The parts, those inside of double quotes among them."""
+        return tuple(piece for part in self.parts for piece in part.pieces or (part,))
 
     @property
     def text(self) -> str | None:
@@ -102,6 +109,8 @@ class Script:
 
 def setting(word: Word) -> Setting | None:
     """NAME=VALUE out of a word; None for any other word."""
+    if word.parts and word.parts[0].pieces:
+        word = replace(word, parts=word.pieces)
     first = word.parts[0] if word.parts else None
     if first is None or first.text is None:
         return None
@@ -309,39 +318,48 @@ class _Lexer:
     def _double(self, start: int) -> Part:
         text = self._text
         self._at = begin = text.index('"', start) + 1
-        letters: list[str] | None = []
-        escaped, expansions, outside = False, [], False
+        pieces: list[Part] = []
+        letters: list[str] = []
+        since, escaped = begin, False
+
+        def flush(end: int) -> None:
+            nonlocal escaped
+            if end > since:
+                pieces.append(Part(since, end, "".join(letters), None if escaped else (since, end)))
+            letters.clear()
+            escaped = False
+
         while self._at < len(text) and text[self._at] != '"':
-            letter = text[self._at]
-            if letter == "\\" and text[self._at + 1 : self._at + 2] in tuple('\\"$`\n'):
-                escaped = outside = True
-                if letters is not None and text[self._at + 1] != "\n":
-                    letters.append(text[self._at + 1])
+            letter, at = text[self._at], self._at
+            if letter == "\\" and text[at + 1 : at + 2] in tuple('\\"$`\n'):
+                escaped = True
+                letters += text[at + 1].strip("\n")
                 self._at += 2
-            elif letter in "$`" or text.startswith("{{", self._at):
+            elif letter in "$`" or text.startswith("{{", at):
                 if letter == "{":
-                    end = text.find("}}", self._at)
+                    end = text.find("}}", at)
                     self._at = len(text) if end < 0 else end + 2
-                    expansions.append(Part(self._at, self._at, None))
-                    letters = None
-                    continue
-                part = self._dollar() if letter == "$" else self._backticks()
+                    part = Part(at, self._at, None)
+                else:
+                    part = self._dollar() if letter == "$" else self._backticks()
                 if part.text is None:
-                    expansions.append(part)
-                    letters = None
-                elif letters is not None:
-                    letters.append(part.text)
+                    flush(at)
+                    pieces.append(part)
+                    since = self._at
+                else:
+                    letters += part.text
             else:
-                outside = True
-                if letters is not None:
-                    letters.append(letter)
+                letters.append(letter)
                 self._at += 1
         end = min(self._at, len(text))
+        flush(end)
         self._at = min(end + 1, len(text))
-        whole = "".join(letters) if letters is not None else None
-        fallback = expansions[0].fallback if len(expansions) == 1 and not outside else None
-        inner = None if escaped or whole is None else (begin, end)
-        return Part(start, self._at, whole, inner, quoted=True, fallback=fallback)
+        if not any(piece.text is None for piece in pieces):
+            only = pieces[0] if pieces else Part(begin, end, "", (begin, end))
+            return Part(start, self._at, only.text, only.inner, quoted=True)
+        if len(pieces) == 1:
+            return Part(start, self._at, None, quoted=True, fallback=pieces[0].fallback)
+        return Part(start, self._at, None, quoted=True, pieces=tuple(pieces))
 
     def _dollar(self) -> Part:
         text, start = self._text, self._at
