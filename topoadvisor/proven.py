@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Final
 
 from topoadvisor import runs
@@ -122,28 +123,27 @@ class _Here:
             return f"a trial with driver {trial.driver}, and this is {driver}"
         return None
 
-    def others(self, trial: Trial) -> list[Trial]:
-        """Trials of the same settings over the same GPUs that were made with what is here, and decided something."""
-        return [
-            each
-            for each in self.snapshot.trials
-            if each is not trial
-            and each.settings == trial.settings
-            and set(each.gpus) == set(trial.gpus)
-            and (each.failure is not None or _collectives(each))
-            and self.elsewhere(each) is None
-        ]
+    @cached_property
+    def _groups(self) -> dict[Hashable, list[Trial]]:
+        groups: dict[Hashable, list[Trial]] = {}
+        for each in sorted(self.snapshot.trials, key=lambda trial: trial.moment or _LONG_AGO):
+            if (each.failure is not None or _collectives(each)) and self.elsewhere(each) is None:
+                groups.setdefault(_tried(each), []).append(each)
+        return groups
 
-    def age(self, trial: Trial) -> tuple[datetime, int]:
-        """Sorts trials, the newest last; of one moment the one that stands last is the newest."""
-        place = next(place for place, each in enumerate(self.snapshot.trials) if each is trial)
-        return trial.moment or _LONG_AGO, place
+    def alike(self, trial: Trial) -> list[Trial]:
+        """Trials of the same settings over the same GPUs that were made with what is here and decided something.
+
+        The newest last; of one moment that which stands last in the snapshot.
+        """
+        return self._groups.get(_tried(trial), [])
 
     def overtaken(self, trial: Trial) -> Trial | None:
         """The newest trial that says anew whatever this one says."""
-        newer = [each for each in self.others(trial) if self.age(each) > self.age(trial)]
-        again = [each for each in newer if each.failure is not None or _collectives(each) >= _collectives(trial)]
-        return max(again, key=self.age, default=None)
+        alike, said = self.alike(trial), _collectives(trial)
+        place = next((place for place, each in enumerate(alike) if each is trial), len(alike))
+        newer = reversed(alike[place + 1 :])
+        return next((each for each in newer if each.failure is not None or _collectives(each) >= said), None)
 
 
 def advised(
@@ -167,7 +167,7 @@ def advised(
     won: list[Trial] = []
     for trial in sorted((each for each in snapshot.trials if each.won), key=_worth, reverse=True):
         overtaken = here.overtaken(trial)
-        if (overtaken is not None and overtaken.won) or (here.elsewhere(trial) and here.others(trial)):
+        if (overtaken is not None and overtaken.won) or (here.elsewhere(trial) and here.alike(trial)):
             continue
         why = _why_not(trial, overtaken, here)
         if why is not None:
@@ -194,13 +194,13 @@ def _why_not(trial: Trial, overtaken: Trial | None, here: _Here) -> str | None:
         return f"{other}: prove it again."
     if overtaken is not None:
         return f"a trial{_on(trial)}, and in a newer one{_on(overtaken)} it {_ended(overtaken)}."
-    if hurt := next((each for each in here.others(trial) if _hurts(each) and not here.overtaken(each)), None):
+    if hurt := next((each for each in here.alike(trial) if _hurts(each) and not here.overtaken(each)), None):
         return f"a trial{_on(trial)}, and in another one{_on(hurt)} it {_ended(hurt)}."
     if failed := failures(trial, here.snapshot):
         return f"a trial, which is evidence of nothing while measurements of its GPUs fail ({failed})."
-    if not here.taken or set(trial.settings).isdisjoint(here.taken):
-        return None
-    return "a trial, but rules decide about the variable."
+    if not set(trial.settings).isdisjoint(here.taken):
+        return "a trial, but rules decide about the variable."
+    return None
 
 
 def failures(trial: Trial, snapshot: Snapshot) -> str | None:
@@ -263,6 +263,10 @@ def _is_release(version: str) -> bool:
 def _counts(trial: Trial, here: _Here) -> bool:
     """It took all GPUs, or those of the job."""
     return _everywhere(trial, here.snapshot) or set(trial.gpus) == set(here.gpus)
+
+
+def _tried(trial: Trial) -> Hashable:
+    return frozenset(trial.settings.items()), frozenset(trial.gpus)
 
 
 def _collectives(trial: Trial) -> set[str]:

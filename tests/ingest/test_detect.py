@@ -14,6 +14,7 @@ import pytest
 
 from topoadvisor import files
 from topoadvisor.errors import InputError
+from topoadvisor.evidence import Trial
 from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Gpu, Host, Nic, NumaNode, Setting, Snapshot, encode
 
@@ -190,12 +191,16 @@ def test_fixtures_that_are_not_there(source: str, message: str, hint: str) -> No
     assert hint in str(error.value.hint)
 
 
+TWO = [Gpu(index=0), Gpu(index=1)]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"gpus": [Gpu(index=n) for n in range(129)]}, "129 GPUs; topoadvisor takes up to 128"),
         ({"nics": [Nic(name=f"eth{n}") for n in range(513)]}, "513 network devices"),
         ({"settings": [Setting(name="A", value="", origin="x")] * 5000}, "5000 settings"),
+        ({"gpus": TWO, "trials": [Trial(settings={"A": "1"}, gpus=[0, 1])] * 5000}, "5000 trials"),
         ({"host": Host(numa_nodes=[NumaNode(id=n) for n in range(2000)])}, "2000 NUMA nodes"),
         ({"gpus": [Gpu(index=0, name="A" * 2000)]}, "a device in 2000 letters"),
     ],

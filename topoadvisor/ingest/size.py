@@ -15,6 +15,7 @@ _MOST: Final = {
     "matrices": ("matrices", 1_024),
     "p2p": ("pairs of GPUs", 65_536),
     "measurements": ("measurements", 262_144),
+    "trials": ("trials", 4_096),
     "nccl_libraries": ("NCCL libraries", 1_024),
 }
 """What no operating system has more of, several times over: the analysis of a pair of GPUs costs time."""
