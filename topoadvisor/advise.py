@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topoadvisor import cpu_lists, measured, proven, runs, ways
+from topoadvisor import counted, cpu_lists, measured, proven, runs, ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -114,7 +114,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
     settings, right = _settings(wanted, snapshot, base)
     taken = {claim.variable for claim in wanted} | disputed
     won = proven.advised(
-        snapshot,
+        counted.alone(snapshot, topology),
         version=_value(base, "nccl.version"),
         taken=taken,
         gpus=[int(gpu.removeprefix("gpu:")) for gpu in _visible(base, topology)],
@@ -161,7 +161,8 @@ def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iter
             "takes all, or those of --gpus."
         )
     notes += ways.rest_on(base, advised, frozenset(visible))
-    if plan.rings and any(runs.pair(run) and run.gbps and not runs.failed(run) for run in snapshot.measurements):
+    copies = [run for run in counted.of(snapshot, topology).counted if runs.pair(run)]
+    if plan.rings and any(run.gbps and not runs.failed(run) for run in copies):
         notes.append("That is on paper: `topoadvisor rings --model measured` plans with the measured copies.")
     optimal = plan.optimal
     if _widths_unread(snapshot) and plan.transport != "NVLink" and plan.total_gbps is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
-from topoadvisor import planning, runs, ways
+from topoadvisor import counted, planning, runs, ways
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import assume
@@ -113,7 +113,7 @@ class Estimator:
         self._snapshot = snapshot
         self._settings = [*_failing(failing), *_misread(snapshot), *_left_out(snapshot)]
         changed = _assumed(snapshot)
-        self._measurements = [] if changed else snapshot.measurements
+        self._measurements = [] if changed else counted.of(snapshot, topology).counted
         if changed and any(map(runs.collective, snapshot.measurements)):
             self._settings.append(f"Measured was without {_some(changed)}, so measurements are not counted.")
         self.machine = planning.Machine(snapshot, "nccl")
@@ -244,7 +244,7 @@ def _row(fabric: Fabric, collective: Collective, size: int, calibration: model.C
         time_us=round(time_us, 3),
         basis=calibration.basis(size),
         algbw_gbps=round(algbw, 4),
-        busbw_gbps=round(algbw * model.bus_factor(collective, fabric.ranks), 4),
+        busbw_gbps=round(algbw * runs.bus_factor(collective, fabric.ranks), 4),
         ways=[Way(each.algorithm, each.protocol, round(each.time_us * longer, 3)) for each in ways],
     )
 
@@ -256,7 +256,7 @@ def _took(run: Measurement, ranks: int) -> float | None:
     rate, time = run.gbps or 0.0, run.latency_us or 0.0
     by_rate = rate > 0 and (time <= 0 or _LAST_GBPS / rate <= _LAST_US / time)
     if by_rate:
-        return run.size_bytes * model.bus_factor(cast(Collective, run.kind), ranks) / rate / 1000
+        return run.size_bytes * runs.bus_factor(run.kind, ranks) / rate / 1000
     return time or None
 
 

@@ -77,6 +77,13 @@ class Measurement(Struct, frozen=True, kw_only=True):
         for rate in (self.gbps, self.slowest_gbps):
             if rate is not None and 0 < rate < _SLOWEST:
                 raise ValueError(f"{rate:.3g} GB/s is less than a measurement shows")
+        if self.gbps is not None and (self.slowest_gbps or 0) > self.gbps:
+            raise ValueError(f"the slowest of several reached {self.slowest_gbps:g} GB/s, and all {self.gbps:g}")
+
+    @property
+    def moment(self) -> datetime | None:
+        """When it was made."""
+        return _moment(self.date)
 
 
 class TrialSize(Struct, frozen=True, kw_only=True):

@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from topoadvisor import runs
+from topoadvisor import counted, runs
 from topoadvisor.evidence import Measurement
 from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.model import Topology
 
-_MOST_FAILED = 3
-"""Failures that a line names."""
+_MOST_TOLD = 3
+"""Failures, older and doubted measurements that are named."""
 
 
 def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
-    """One line per kind of link and per collective that was measured. Failures are told first."""
-    found = snapshot.measurements
-    return [*_pairs(found, topology), *_hosts(found), *_patterns(found), *_collectives(found)]
+    """One line per kind of link and per collective that was measured, failures first, and what of it does not count."""
+    measured = counted.of(snapshot, topology)
+    found = measured.counted
+    return [
+        *_pairs(found, topology),
+        *_hosts(found),
+        *_patterns(found),
+        *_collectives(found),
+        *_elsewhere(found, snapshot.driver.version),
+        *_doubted(measured.doubted),
+        *_older(measured.older),
+    ]
+
+
+def _elsewhere(found: Sequence[Measurement], driver: str | None) -> Iterator[str]:
+    others = Counter(each.driver for each in found if each.driver and driver and each.driver != driver)
+    for other, count in sorted(others.items()):
+        what = "all of this" if count == len(found) else f"{count} of these measurements"
+        yield f"Measured with driver {other}: {what}; this is {driver}, so `topoadvisor verify --save` again"
+
+
+def _doubted(found: Sequence[tuple[Measurement, str]]) -> Iterator[str]:
+    for _, why in found[:_MOST_TOLD]:
+        yield f"DOUBTED, not counted: {why}"
+    if len(found) > _MOST_TOLD:
+        yield f"DOUBTED, not counted: {len(found) - _MOST_TOLD} more"
+
+
+def _older(found: Sequence[Measurement]) -> Iterator[str]:
+    if found:
+        named = [_with_date(each) for each in found[:_MOST_TOLD]]
+        more = f", and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
+        yield f"Older, not counted: {'; '.join(named)}{more}"
+
+
+def _with_date(run: Measurement) -> str:
+    """`peer-copy GPU0 → GPU1 390.1 GB/s (2026-10-01, driver 550.54.15)`."""
+    size = f" at {size_text(run.size_bytes)}" if runs.collective(run) and run.size_bytes else ""
+    how = runs.ended(run) if runs.failed(run) else f"{run.gbps:.1f} GB/s" if run.gbps is not None else ""
+    made = ", ".join(filter(None, ((run.date or "no date")[:10], f"driver {run.driver}" if run.driver else "")))
+    return f"{run.kind} {runs.arrow(run.subject)}{size} {how}".rstrip() + f" ({made})"
 
 
 def _pairs(measurements: Sequence[Measurement], topology: Topology) -> Iterator[str]:
@@ -72,8 +111,8 @@ def _failures(found: Sequence[Measurement]) -> str:
     broken = [each for each in found if runs.failed(each)]
     if not broken:
         return ""
-    named = [f"{each.kind} {runs.arrow(each.subject)} {runs.ended(each)}" for each in broken[:_MOST_FAILED]]
-    more = f", and {len(broken) - _MOST_FAILED} more" if len(broken) > _MOST_FAILED else ""
+    named = [f"{each.kind} {runs.arrow(each.subject)} {runs.ended(each)}" for each in broken[:_MOST_TOLD]]
+    more = f", and {len(broken) - _MOST_TOLD} more" if len(broken) > _MOST_TOLD else ""
     return f"{len(broken)} FAILED ({', '.join(named)}{more})"
 
 
@@ -111,4 +150,6 @@ def _latency(found: Sequence[Measurement]) -> str:
 
 def _when(found: Sequence[Measurement]) -> str:
     dates = sorted({each.date[:10] for each in found if each.date})
-    return f" ({dates[-1]})" if dates else ""
+    if not dates:
+        return ""
+    return f" ({dates[0]})" if len(dates) == 1 else f" ({dates[0]} to {dates[-1]})"

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from topoadvisor import rails
+from topoadvisor import rails, runs
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.estimates import Estimator
 from topoadvisor.plan import cost, link_model, nearness
@@ -255,7 +255,7 @@ class _Costs:
             else:
                 gbps = self._leave.gbps(gpus)
                 time_us = rails.least_us(collective, size, gbps, nodes=nodes, here=len(gpus), ranks=len(members))
-                busbw = size / time_us / 1000 * cost.bus_factor(collective, len(members))
+                busbw = size / time_us / 1000 * runs.bus_factor(collective, len(members))
         except NothingDetermined as error:
             unknown = error.message
         return Group(

@@ -8,9 +8,10 @@ from functools import cached_property
 
 import msgspec
 
-from topoadvisor import runs, ways
+from topoadvisor import counted, runs, ways
 from topoadvisor.advise import analyse
 from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import assume
 from topoadvisor.plan import Model, link_model, nearness, optimal_rings, subsets
 from topoadvisor.plan.link_model import Failures, LinkModel
@@ -64,7 +65,7 @@ class Machine:
             return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job))
         links = link_model.expected(self._of(job).topology, self._network(job), chosen)
         links = link_model.without(links, self.failures)
-        return link_model.measured(links, self._given.measurements) if self._model == "measured" else links
+        return link_model.measured(links, self._counted) if self._model == "measured" else links
 
     def usable(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
         """The same in every model without the pairs between which copies failed when they were measured."""
@@ -90,6 +91,10 @@ class Machine:
             msgspec.structs.replace(self._given, measurements=copies),
             [Assumption(fact=f"env.{name}", value=changed[name]) for name in changed],
         )
+
+    @cached_property
+    def _counted(self) -> list[Measurement]:
+        return counted.of(self._given, self._of(len(self.gpus)).topology).counted
 
     @cached_property
     def failures(self) -> Failures:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from topoadvisor.evidence import Measurement
@@ -13,6 +14,10 @@ OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
 FAILED: Final = OUTCOMES[2:]
 
 HOST: Final = "host"
+BOTH: Final = "<>"
+"""Between the ends of a subject when data goes both ways at once."""
+IMPOSSIBLE: Final = 1.05
+"""Faster than the wires by more than this: not the link that we think it is, or not measured rightly."""
 
 PEER, PEER_BOTH = "peer-copy", "peer-copy-both"
 """Between two GPUs, one way and both ways at once; peer access is on where CUDA allows it."""
@@ -89,9 +94,95 @@ def collective(run: Measurement) -> bool:
     return ">" not in run.subject and run.kind != SWITCH
 
 
+def bus_factor(kind: str, ranks: int) -> float:
+    """Bus bandwidth of a collective over size / time, as nccl-tests define it (`doc/PERFORMANCE.md`)."""
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if kind in ("all_gather", "reduce_scatter", "alltoall") else 1.0
+
+
 def through_host(run: Measurement) -> bool:
     """A copy between two GPUs that went through host memory: peer access was off, or the driver does not grant it."""
     return run.kind.startswith("staged") or run.peer_access is False
+
+
+def doubt(measured: Iterable[Measurement], wire_gbps: float, link: str) -> str | None:
+    """Which of these copies is faster than a link that carries `wire_gbps` one way, and as much back; None = none."""
+    for each in measured:
+        carried = wire_gbps * (2 if BOTH in each.subject else 1)
+        if each.outcome == "ok" and each.gbps and each.gbps > IMPOSSIBLE * carried:
+            return (
+                f"{each.kind} {arrow(each.subject)} reached {each.gbps:.1f} GB/s, and {link} carries "
+                f"{carried:.0f}: it is not the link that the topology shows, or was not measured rightly"
+            )
+    return None
+
+
+def latest(runs: Sequence[Measurement], driver: str | None) -> tuple[list[Measurement], list[Measurement]]:
+    """Those that count, and older ones of the same, both in the order given.
+
+    Of what was measured several times the newest decides, with this driver if any was; of equal dates the last.
+    """
+    oldest = datetime.min.replace(tzinfo=UTC)
+    order = sorted(
+        range(len(runs)),
+        key=lambda at: (
+            runs[at].outcome != "skipped",
+            _same(runs[at].driver, driver),
+            runs[at].moment or oldest,
+            at,
+        ),
+        reverse=True,
+    )
+    leaders: dict[Hashable, Measurement] = {}
+    seen: set[Hashable] = set()
+    older: set[int] = set()
+    for at in order:
+        run, thing = runs[at], what(runs[at])
+        leader, size = leaders.setdefault(thing, run), (thing, size_of(run))
+        if size in seen or _replaces(leader, run):
+            older.add(at)
+        else:
+            seen.add(size)
+    return [run for at, run in enumerate(runs) if at not in older], [runs[at] for at in sorted(older)]
+
+
+def not_replaced(older: Iterable[Measurement], newer: Iterable[Measurement]) -> list[Measurement]:
+    """Those of the older ones that no newer one replaces: of the same, or with another driver or method of more of it.
+
+    What was left out says nothing.
+    """
+    by_thing: dict[Hashable, list[Measurement]] = {}
+    for run in newer:
+        by_thing.setdefault(what(run), []).append(run)
+    return [
+        run
+        for run in older
+        if not any(_replaces(other, run) or size_of(other) == size_of(run) for other in by_thing.get(what(run), ()))
+    ]
+
+
+def _replaces(newer: Measurement, older: Measurement) -> bool:
+    """Both are of one thing: whether the newer one was made otherwise, so that the older one stands for nothing."""
+    if newer.outcome == "skipped":
+        return False
+    return not (_same(newer.driver, older.driver) and _same(newer.method, older.method))
+
+
+def size_of(run: Measurement) -> int | None:
+    """Bytes that tell it from others of the same: collectives are measured at several sizes, copies at the largest."""
+    return run.size_bytes if collective(run) else None
+
+
+def what(run: Measurement) -> tuple[str, Hashable]:
+    """Kind, and between whom, whatever order that is written in where it says nothing."""
+    ordered = ">" in run.subject and BOTH not in run.subject
+    return run.kind, ends(run) if ordered else frozenset(ends(run))
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    """Not known to differ."""
+    return one is None or other is None or one == other
 
 
 def _index(end: str) -> int | None:

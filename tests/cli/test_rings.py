@@ -123,7 +123,7 @@ def with_failure(tmp_path: Path, machine: str, **failure: object) -> str:
         {"kind": "peer-copy", "subject": f"gpu:{a}>gpu:{b}", "gbps": 390.0, "peer_access": True}
         for a in range(n)
         for b in range(n)
-        if a != b
+        if a != b and {"kind": "peer-copy", "subject": f"gpu:{a}>gpu:{b}"}.items() - failure.items()
     ] + [failure]
     source = tmp_path / "failed.json"
     source.write_text(json.dumps(snapshot), encoding="utf-8")

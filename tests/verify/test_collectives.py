@@ -13,6 +13,7 @@ import msgspec
 import nccl_logs
 import pytest
 
+from topoadvisor import runs
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.evidence import COLLECTIVES
 from topoadvisor.ingest import detect
@@ -248,9 +249,11 @@ def test_settings_reach_the_ranks_and_those_of_the_caller_hold(tmp_path: Path) -
         assert "NCCL_DEBUG_FILE" not in seen
 
 
-@pytest.mark.parametrize(("collective", "factor"), [("all_reduce", 1.75), ("all_gather", 0.875), ("sendrecv", 1.0)])
+@pytest.mark.parametrize(
+    ("collective", "factor"), [("all_reduce", 1.75), ("all_gather", 0.875), ("sendrecv", 1.0), ("broadcast", 1.0)]
+)
 def test_bus_bandwidth_counts_as_nccl_tests_do(collective: Any, factor: float) -> None:
-    assert group.busbw_factor(collective, 8) == factor
+    assert runs.bus_factor(collective, 8) == factor
 
 
 def test_the_library_is_the_one_asked_for_else_the_first_found() -> None:

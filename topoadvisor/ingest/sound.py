@@ -5,21 +5,43 @@ Types and ranges are checked where it is decoded; this is what only several valu
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Hashable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from topoadvisor import pci, runs
 from topoadvisor.errors import InputError
-from topoadvisor.evidence import COLLECTIVES
+from topoadvisor.evidence import COLLECTIVES, Measurement, Trial
 from topoadvisor.snapshot import Snapshot
 
 Place = tuple[str, Hashable]
 """JSON path and value."""
 
 
+_GPU: Final = "gpu:[0-9]+"
+_ALL: Final = f"{_GPU}(,{_GPU})+"
+_ONE_WAY, _BOTH_WAYS = f"{_GPU}>{_GPU}", f"{_GPU}<>{_GPU}"
+_BETWEEN: Final = {
+    **dict.fromkeys((runs.PEER, runs.LATENCY, runs.STAGED, runs.READ, runs.KERNEL), _ONE_WAY),
+    **dict.fromkeys((runs.PEER_BOTH, runs.STAGED_BOTH, runs.READ_BOTH, runs.KERNEL_BOTH), _BOTH_WAYS),
+    runs.TO_HOST: f"{runs.HOST}>{_GPU}|{_GPU}>{runs.HOST}",
+    runs.HOST_BOTH: f"{runs.HOST}<>{_GPU}",
+    runs.RING: f"{_GPU}(>{_GPU}){{3,}}",
+}
+"""Kind of copy → how its subject is written; the others have `_ALL`."""
+
+_LEAST_OFF: Final = 0.02
+"""Relative difference of a rate and a time that rounding does not explain."""
+_DAYS: Final = 366
+"""How far the clock of a machine may be ahead."""
+
+
 def check(snapshot: Snapshot, *, file: str) -> Snapshot:
     """The snapshot itself. Raises InputError, with the JSON path, for what no machine can be."""
     places = (*_once(snapshot), *_addresses(snapshot))
-    if problem := next(filter(None, (_twice(places), _no_address(snapshot), *_measured(snapshot))), None):
+    if problem := next(filter(None, (_twice(places), _no_address(snapshot), *_evidence(snapshot))), None):
         raise InputError(
             problem, file=file, hint="Was it changed by hand, or damaged? `topoadvisor capture` writes a fresh one."
         )
@@ -67,23 +89,73 @@ def _no_address(snapshot: Snapshot) -> str | None:
     return None
 
 
+def _evidence(snapshot: Snapshot) -> Iterator[str]:
+    yield from _measured(snapshot)
+    yield from _contradicted(snapshot)
+    yield from _to_come(snapshot)
+
+
 def _measured(snapshot: Snapshot) -> Iterator[str]:
     """Measurements and trials of a kind, or over GPUs, that there is not."""
     here = {gpu.index for gpu in snapshot.gpus}
     ends_here = {runs.HOST, *(f"gpu:{index}" for index in here)}
     for place, run in enumerate(snapshot.measurements):
+        where = f"$.measurements[{place}]"
         if run.kind not in runs.COPIES and run.kind not in COLLECTIVES:
-            yield f"$.measurements[{place}].kind is {run.kind[:40]!r}, which nothing measures"
+            yield f"{where}.kind is {run.kind[:40]!r}, which nothing measures"
         ends = runs.ends(run)
         once = ends[1:] if len(ends) > 2 and ends[0] == ends[-1] else ends
         if not ends_here.issuperset(ends) or len(once) < 2 or len(set(once)) < len(once):
             yield (
-                f"$.measurements[{place}].subject is {run.subject[:40]!r}, and a measurement is between GPUs of this "
+                f"{where}.subject is {run.subject[:40]!r}, and a measurement is between GPUs of this "
                 "machine, or one and the host"
             )
+        elif not re.fullmatch(_BETWEEN.get(run.kind, _ALL), run.subject):
+            yield f"{where}.subject is {run.subject[:40]!r}, and {run.kind} is not measured between these"
+        elif (told := _other_time(run)) is not None:
+            yield f"{where}.latency_us is {run.latency_us}, and {told}"
     for place, trial in enumerate(snapshot.trials):
         if gone := [index for index in trial.gpus if index not in here]:
             yield f"$.trials[{place}].gpus holds {gone[0]}, and this machine has no such GPU"
+
+
+def _other_time(run: Measurement) -> str | None:
+    """What the time of a collective is by its rate, in words, where the two are not of one run."""
+    if not (runs.collective(run) and run.gbps and run.latency_us and run.size_bytes):
+        return None
+    by_rate = run.size_bytes * runs.bus_factor(run.kind, len(runs.ends(run))) / run.gbps / 1000
+    rounded = 0.005 / run.gbps + 0.05 / run.latency_us
+    if abs(math.log(by_rate / run.latency_us)) <= max(_LEAST_OFF, run.spread or 0) + 2 * rounded:
+        return None
+    return f"by its rate and size it took {by_rate:.4g} µs"
+
+
+def _contradicted(snapshot: Snapshot) -> Iterator[str]:
+    """The same measured twice at one time, with two outcomes: nothing says which one holds."""
+    seen: dict[Hashable, tuple[int, Measurement]] = {}
+    for place, run in enumerate(snapshot.measurements):
+        key = (*runs.what(run), runs.size_of(run), run.moment, run.driver, run.method)
+        first, other = seen.setdefault(key, (place, run))
+        if _said(other) != _said(run):
+            yield (
+                f"$.measurements[{place}] is {run.kind} {runs.arrow(run.subject)} like $.measurements[{first}], of the "
+                "same date, and they do not agree"
+            )
+
+
+def _said(run: Measurement) -> tuple[object, ...]:
+    return runs.ended(run), run.gbps, run.slowest_gbps, run.latency_us
+
+
+def _to_come(snapshot: Snapshot) -> Iterator[str]:
+    """Dates after this one, and more than clocks of machines are wrong."""
+    latest = datetime.now(UTC) + timedelta(days=_DAYS)
+    found: list[tuple[str, Measurement | Trial]] = []
+    found += [(f"$.measurements[{place}]", run) for place, run in enumerate(snapshot.measurements)]
+    found += [(f"$.trials[{place}]", trial) for place, trial in enumerate(snapshot.trials)]
+    for where, each in found:
+        if each.moment is not None and each.moment > latest:
+            yield f"{where}.date is {each.moment.date()}, which is yet to come"
 
 
 def _is_normal(address: str) -> bool:

@@ -14,7 +14,8 @@ Against all_reduce measured on two H200 through PyTorch (NVLS off) its times are
 Held to measurements, the time at a measured size is the measured one. Between two sizes it grows from the one to the
 other as NCCL's estimate does. Beside the shortest, where the launch is all there is, it stays until the estimate, by
 what the larger size took longer, has caught up. Beyond the largest it is the estimate by what that took longer; below
-the smallest likewise, and where that is a small message, as long as that took. When each size of these runs is left out
+the smallest likewise. A small message says only how long the launch takes: none below it takes less, and of larger ones
+it says no more than that. When each size of these runs is left out
 in turn and estimated from the others, the error is 9 % at most, and so it is in an earlier series of six sizes from
 1 KiB to 512 MiB; with P2P off, where times of small messages scatter, it is 21 % there and 5 % from 1 MiB on.
 """
@@ -145,8 +146,10 @@ class Calibration:
         if size <= first.size:
             alike = size == first.size or first.size <= _SMALL
             return first.time_us if alike else min(first.time_us, estimate_us * first.factor)
-        if size >= last.size:
-            return last.time_us if size == last.size else max(last.time_us, estimate_us * last.factor)
+        if size == last.size:
+            return last.time_us
+        if size > last.size:
+            return max(last.time_us, estimate_us * (last.factor if last.size > _SMALL else 1.0))
         below, above = next(ends for ends in pairwise(self.points) if ends[0].size <= size < ends[1].size)
         return below.time_us if size == below.size else self._between(below, above, estimate_us)
 
@@ -208,13 +211,6 @@ def latency(fabric: Fabric, collective: Collective, algorithm: Algorithm, protoc
             return _BASE["ring"][place] + hop
         return _BASE["ring"][place] + fabric.ranks * (hops["tree"][place] if protocol == "Simple" else hop)
     return _BASE["ring"][place] + _steps(collective, fabric.ranks) * hop
-
-
-def bus_factor(collective: Collective, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests counts it."""
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if collective in ("all_gather", "reduce_scatter", "alltoall") else 1.0
 
 
 def calibrate(fabric: Fabric, collective: Collective, took: Mapping[int, float]) -> Calibration:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from topoadvisor import counted
 from topoadvisor.rules import (
     facts_gpus,
     facts_groups,
@@ -74,10 +75,12 @@ class FactBase:
 def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     """All facts of a machine, each with its origin or the reason why it is not known.
 
-    What the user assumed replaces what was read, and counts in everything that is derived from it.
+    What the user assumed replaces what was read, and counts in everything that is derived from it. Older measurements,
+    and those that cannot be, do not count.
 
     Raises TopoAdvisorError when an assumption names no fact, no device that is here, or has a value of another type.
     """
+    snapshot = counted.alone(snapshot, topology)
     sources = Sources(snapshot)
     assumed = Assumed(snapshot.assumptions)
     node = Scope(assumed.of("node"), sources.said())

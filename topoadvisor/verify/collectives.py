@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.evidence import COLLECTIVES, Measurement
@@ -262,7 +263,7 @@ def _failed(run: Run, cases: Sequence[Case], gpus: Sequence[int], driver: str | 
 
 def _measurement(result: Result, run: Run, gpus: Sequence[int], driver: str | None, date: str) -> Measurement:
     seconds = sorted(result.seconds)
-    middle = seconds[len(seconds) // 2]
+    middle = median(seconds)
     return Measurement(
         kind=result.case.collective,
         subject=",".join(f"gpu:{index}" for index in gpus),

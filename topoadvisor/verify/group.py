@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from topoadvisor import runs
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.evidence import Collective
 from topoadvisor.ingest import nccl_log
@@ -92,13 +93,6 @@ def begun(run: Run) -> Run:
             hint="--nccl PATH names another library; `nvidia-smi` shows who holds the memory of the GPUs.",
         )
     return run
-
-
-def busbw_factor(collective: Collective, ranks: int) -> float:
-    """Bus bandwidth / (size / time), as nccl-tests define it (`doc/PERFORMANCE.md`)."""
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    return 1.0 if collective == "sendrecv" else (ranks - 1) / ranks
 
 
 def cases(collectives: Sequence[Collective], sizes: Sequence[int], ranks: int, *, batches: int = 5) -> list[Case]:
@@ -222,7 +216,7 @@ def _gathered(
                 case,
                 [max(batch) for batch in zip(*(part.seconds for part in parts), strict=True)],
                 None if None in wrong else sum(count or 0 for count in wrong),
-                busbw_factor(case.collective, len(heard)) * case.size_bytes,
+                runs.bus_factor(case.collective, len(heard)) * case.size_bytes,
             )
         )
     lines = [line for each in heard for line in each]

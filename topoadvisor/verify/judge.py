@@ -28,8 +28,6 @@ _DUPLEX_NEAR = 0.95
 """From this share of the usual ratio on, both directions together are as fast as one direction lets them be."""
 _LARGE_BYTES = 128 << 20
 """Published numbers are of 256 MiB and more; from half of that on, the start of a copy costs less than 1 %."""
-IMPOSSIBLE = 1.05
-"""Faster than the wires by more than this: not the link that we think it is, or not measured rightly."""
 _PEER_GAIN = 1.05
 """Peer access on / off below this: the peer path is no better than the way through host memory."""
 _OPINION_SHARE = 0.5
@@ -212,20 +210,8 @@ def doubt_of_pair(pair: PairFacts, measurements: Sequence[Measurement]) -> str |
     own = [m for m in measurements if m.subject in subjects(pair.a, pair.b)]
     direct = [m for m in own if not runs.through_host(m)]
     staged = [m for m in own if runs.through_host(m)]
-    told = doubt(direct, pair.band.theoretical_uni, pair.link_class or "?") if pair.band else None
-    return told or (doubt(staged, pair.pcie_gbps, "PCIe") if pair.pcie_gbps else None)
-
-
-def doubt(measured: Sequence[Measurement], wire_gbps: float, link: str) -> str | None:
-    """Which of these copies is faster than a link that carries `wire_gbps` one way, and as much back; None = none."""
-    for each in measured:
-        carried = wire_gbps * (2 if "<>" in each.subject else 1)
-        if each.outcome == "ok" and each.gbps and each.gbps > IMPOSSIBLE * carried:
-            return (
-                f"{each.kind} {runs.arrow(each.subject)} reached {each.gbps:.1f} GB/s, and {link} carries "
-                f"{carried:.0f}: it is not the link that the topology shows, or was not measured rightly"
-            )
-    return None
+    told = runs.doubt(direct, pair.band.theoretical_uni, pair.link_class or "?") if pair.band else None
+    return told or (runs.doubt(staged, pair.pcie_gbps, "PCIe") if pair.pcie_gbps else None)
 
 
 def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None]:

@@ -15,7 +15,6 @@ from topoadvisor.verify.judge import (
     against,
     broken_by,
     by_lanes,
-    doubt,
     index,
     too_small,
     unsteady,
@@ -77,7 +76,7 @@ def _judge_host(
     if host.band is None:
         return "unknown", f"no public number says what {host.link} should reach"
     slower = min(rates)
-    if doubted := doubt(measured, host.band.theoretical_uni, host.link):
+    if doubted := runs.doubt(measured, host.band.theoretical_uni, host.link):
         return "unknown", doubted
     verdict = against(slower, host.band.expected_uni, host.band)
     if verdict == "pass":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from topoadvisor import runs
 from topoadvisor.evidence import Measurement
 from topoadvisor.topology.links import nvlink_count
-from topoadvisor.verify.judge import IMPOSSIBLE, Judgement, Verdict, broken_by
+from topoadvisor.verify.judge import Judgement, Verdict, broken_by
 
 _PATTERN_LEAST = {runs.RING: 0.85, runs.SWITCH: 0.7}
 """Share of the undisturbed rate that the slowest flow of a pattern keeps where nothing is shared."""
@@ -105,7 +105,7 @@ def _verdict(
         missing = [way for way in ways if way not in flows]
         return "unknown", f"no rate that can be believed is known of {_named(missing)} alone"
     wires = [flow.wire for flow in flows.values() if flow.wire]
-    if len(wires) == len(ways) and slowest > IMPOSSIBLE * min(wires) / sharing:
+    if len(wires) == len(ways) and slowest > runs.IMPOSSIBLE * min(wires) / sharing:
         return "unknown", (
             f"the slowest flow reached {slowest:.1f} GB/s, and a link carries {min(wires) / sharing:.0f} for each: it "
             "is not the link that the topology shows, or this was not measured rightly"

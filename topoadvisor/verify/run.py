@@ -15,7 +15,7 @@ import msgspec
 from topoadvisor import cpu_lists, proven, runs
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
-from topoadvisor.evidence import COLLECTIVES, Measurement, Trial
+from topoadvisor.evidence import Measurement, Trial
 from topoadvisor.ingest import sound
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.model import Topology
@@ -310,7 +310,7 @@ def save(
     if before and now and before != now:
         told.append(
             f"It was captured with driver {before}, and this is {now}: capture it anew and measure into that, or scan "
-            "will not count what was measured now."
+            "takes what was measured now for another driver's, and advises no trial."
         )
     if failed := next(filter(None, (proven.failures(trial, base) for trial in trials if trial.won)), None):
         told.append(f"What won is not advised while measurements in it fail ({failed}): repair that and verify anew.")
@@ -318,20 +318,14 @@ def save(
 
 
 def with_measurements(snapshot: Snapshot, measurements: Sequence[Measurement]) -> Snapshot:
-    """The snapshot with these measurements in place of earlier ones of the same thing.
+    """The snapshot with these measurements in place of earlier ones of the same, and of other drivers and methods.
 
     What was left out this time takes nothing away.
     """
-    known = {_key(each) for each in snapshot.measurements}
-    new = {_key(each): each for each in measurements if each.outcome != "skipped" or _key(each) not in known}
-    kept = [each for each in snapshot.measurements if _key(each) not in new]
-    return msgspec.structs.replace(snapshot, measurements=[*kept, *new.values()])
-
-
-def _key(measurement: Measurement) -> tuple[str, str, int | None]:
-    """Collectives are measured at several sizes, copies at the largest."""
-    size = measurement.size_bytes if measurement.kind in COLLECTIVES else None
-    return measurement.kind, measurement.subject, size
+    before, _ = runs.latest(snapshot.measurements, snapshot.driver.version)
+    kept = runs.not_replaced(before, [each for each in measurements if each.outcome != "skipped"])
+    added = runs.not_replaced(measurements, kept)
+    return msgspec.structs.replace(snapshot, measurements=[*kept, *added])
 
 
 def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:

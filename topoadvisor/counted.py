@@ -1,0 +1,101 @@
+"""Which measurements of a snapshot count: the newest of each, and none that its wires cannot carry. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import msgspec
+
+from topoadvisor import runs
+from topoadvisor.evidence import Measurement
+from topoadvisor.hardware import catalogue
+from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology.model import Topology
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements, in the order of the snapshot."""
+
+    counted: list[Measurement]
+    older: list[Measurement]
+    """Something newer was measured of the same."""
+    doubted: list[tuple[Measurement, str]]
+    """With the reason."""
+
+
+def of(snapshot: Snapshot, topology: Topology) -> Measured:
+    """The measurements of a machine."""
+    latest, older = runs.latest(snapshot.measurements, snapshot.driver.version)
+    told = [(run, _doubt(run, topology)) for run in latest]
+    return Measured(
+        counted=[run for run, doubt in told if doubt is None],
+        older=older,
+        doubted=[(run, doubt) for run, doubt in told if doubt is not None],
+    )
+
+
+def alone(snapshot: Snapshot, topology: Topology) -> Snapshot:
+    """The snapshot with the measurements that count, and no others."""
+    return msgspec.structs.replace(snapshot, measurements=of(snapshot, topology).counted)
+
+
+def _doubt(run: Measurement, topology: Topology) -> str | None:
+    """Why it cannot be: more than the links on its way carry, as far as these are known."""
+    ends = runs.ends(run)
+    if not all(end == runs.HOST or end in topology.gpus for end in ends):
+        return None
+    if runs.collective(run):
+        sent = _all(_sends(topology, gpu, ends) for gpu in ends)
+        return runs.doubt([run], min(sent), "what joins these GPUs") if sent else None
+    if run.kind == runs.SWITCH:
+        ways = [(a, b) for pair in combinations(ends, 2) for a, b in (pair, pair[::-1])]
+    else:
+        ways = [*pairwise(ends)]
+    wires = _all(_wire(topology, a, b, staged=runs.through_host(run)) for a, b in ways)
+    if not wires:
+        return None
+    return runs.doubt([run], sum(wires), "the link" if len(wires) == 1 else "all of these links together")
+
+
+def _wire(topology: Topology, a: str, b: str, *, staged: bool) -> float | None:
+    """GB/s that the own links of the two carry from one to the other; None = not known."""
+    if runs.HOST not in (a, b) and not staged:
+        pair = topology.find(a, b)
+        if pair is None or pair.nvlinks is None:
+            return None
+        if pair.nvlinks:
+            return pair.gbps
+    return min(_all(_to_host(topology, end) for end in (a, b) if end != runs.HOST), default=None)
+
+
+def _to_host(topology: Topology, gpu: str) -> float | None:
+    """GB/s of all links of a GPU but those to other GPUs, headers included."""
+    links = _all(
+        catalogue.pcie_raw_gbps(edge["gen"], edge["width"]) if edge["kind"] == "pcie" else edge["gbps"]
+        for _, other, edge in topology.graph.edges(gpu, data=True)
+        if topology.graph.nodes[other]["kind"] not in ("gpu", "nvswitch")
+    )
+    return sum(links) if links else None
+
+
+def _sends(topology: Topology, gpu: str, others: Sequence[str]) -> float | None:
+    """GB/s of bus bandwidth that a GPU can have in a collective with the others, over all its ways to them."""
+    found = [topology.find(gpu, other) for other in others if other != gpu]
+    pairs = [pair for pair in found if pair is not None]
+    if len(pairs) < len(found) or any(pair.nvlinks is None or (pair.nvlinks and pair.gbps is None) for pair in pairs):
+        return None
+    switched = max((pair.gbps or 0.0 for pair in pairs if pair.through_switch), default=0.0)
+    direct = sum(pair.gbps or 0.0 for pair in pairs if pair.nvlinks and not pair.through_switch)
+    host = 0.0 if switched else _to_host(topology, gpu)
+    # NVSwitches that reduce send each byte once, where nccl-tests count it nearly twice.
+    return None if host is None else 2 * switched + direct + host
+
+
+def _all(found: Iterable[float | None]) -> list[float]:
+    """The values; none where one is not known."""
+    values = list(found)
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
