@@ -185,6 +185,18 @@ def test_several_messages_on_one_line() -> None:
     assert any("written into each other" in note for note in read([lines[1] + lines[2], *lines]).notes)
 
 
+def test_a_log_without_line_ends_is_not_healthy() -> None:
+    lines = logs.modern(4)
+    for joined in (b" ".join(line.encode() for line in lines), logs.data(lines) * 40):
+        flat = joined.replace(b"\n", b" ")
+        with pytest.raises(InputError, match="nothing of NCCL in it can be read"):
+            read(flat)
+    found = read(logs.data(lines) + flat)
+    assert found.unread > 0
+    assert found.communicators == read(lines).communicators
+    assert read(logs.data(lines).replace(b"\n", b"\r")).communicators == found.communicators
+
+
 def test_gzip_whole_cut_and_joined() -> None:
     lines = logs.modern(8)
     packed = gzip.compress(logs.data(lines[:60])) + gzip.compress(logs.data(lines[60:]))

@@ -178,6 +178,28 @@ def test_ranks_that_differ() -> None:
     assert "NCCL_ALGO differs between ranks: Ring on node1; Tree on node2" in the(log, "LOG007")
 
 
+@pytest.mark.parametrize(
+    ("variable", "values", "expected"),
+    [
+        ("NCCL_CROSS_NIC", ("0", "1"), [("LOG007", "error")]),
+        ("NCCL_IB_HCA", ("mlx5_0", "mlx5_4"), []),
+        ("NCCL_IB_GID_INDEX", ("1", "3"), []),
+        ("NCCL_NVLS_UB_SIZE", ("0", "1"), [("LOG007", "warning")]),
+    ],
+)
+def test_values_that_hosts_may_have_of_their_own(
+    variable: str, values: tuple[str, str], expected: list[tuple[str, str]]
+) -> None:
+    lines = logs.modern(16, settings=[f"{variable} set by environment to {values[0]}"])
+    other = [line.replace(f"to {values[0]}", f"to {values[1]}") if "node2" in line else line for line in lines]
+    assert found(judged(other)) == expected
+
+
+def test_a_nic_list_for_each_rank_of_a_host() -> None:
+    own = [(rank, f"NCCL_IB_HCA set by environment to mlx5_{rank % 8}") for rank in range(16)]
+    assert found(judged(logs.modern(16, extra=own))) == [("LOG007", "error")]
+
+
 def test_plugins_of_two_releases() -> None:
     release = "NET/OFI Initializing aws-ofi-nccl 1.{minor}.0-aws"
     loaded = [(rank, "NET/Plugin: Loaded net plugin AWS Libfabric (v8)") for rank in range(16)]

@@ -14,7 +14,7 @@ from itertools import accumulate, islice
 from typing import BinaryIO, Final
 
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import nccl_log_digest, nccl_log_warnings
+from topoadvisor.ingest import nccl_log_digest, nccl_log_records, nccl_log_warnings
 from topoadvisor.ingest.nccl_log_lines import HANDLERS, Handler, Lines
 from topoadvisor.ingest.nccl_log_records import MAX_KINDS, Records, Thread
 from topoadvisor.ingest.nccl_log_summary import Summary
@@ -80,8 +80,13 @@ def read(sources: Iterable[tuple[str, BinaryIO]]) -> Summary:
             reader.feed(name, _blocks(name, stream))
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror or error}", file=name, hint=_FILES) from None
-    if not reader.records.nccl_lines:
-        raise InputError("there is no line of NCCL in it", file=names[0] if len(names) == 1 else None, hint=_HINT)
+    records = reader.records
+    if not records.nccl_lines:
+        what, hint = "there is no line of NCCL in it", _HINT
+        if lost := [f"{count} × {what}" for what, count in records.dropped.items() if what in nccl_log_records.UNREAD]:
+            what = f"nothing of NCCL in it can be read ({', '.join(lost)})"
+            hint = "Give the output as the job wrote it, with its line ends."
+        raise InputError(what, file=names[0] if len(names) == 1 else None, hint=hint)
     return reader.summary(names)
 
 
@@ -166,7 +171,7 @@ class Reader:
             self._rest += block
             if len(self._rest) > MAX_LINE:
                 self._rest = b""
-                self.records.dropped["overlong lines"] += 1
+                self.records.dropped[nccl_log_records.OVERLONG] += 1
             return
         self._block(self._rest + block[: end + 1], self._number)
         self._number += block.count(b"\n")
@@ -229,7 +234,7 @@ class Reader:
             end = piece.find(b"\n")
             if end < 0 or not (start or before is first):
                 # Two messages on one line, and another line without any.
-                self.records.dropped["messages written into each other"] += 1
+                self.records.dropped[nccl_log_records.GLUED] += 1
                 before = piece
                 continue
             prefix = before[start:]
@@ -269,7 +274,14 @@ class Reader:
 
         Where one ends and the host name of the next begins can be told only for hosts that are known already.
         """
-        before, *messages = line.split(_INFO, _MAX_GLUED)
+        if b"\r" in line:  # the bar of a program that shows its progress, or a file that knows no other line end
+            for part in line.split(b"\r"):
+                self._one_by_one(part, number)
+            return
+        before, *messages = line.split(_INFO)
+        if len(messages) > _MAX_GLUED:
+            self.records.dropped[nccl_log_records.WITHOUT_ENDS] += len(messages)
+            return
         for place, message in enumerate(messages):
             following = b""
             if place < len(messages) - 1:
@@ -282,7 +294,7 @@ class Reader:
             if before and _INFO not in message:
                 self._regular([before, message + b"\n"], [number])
             else:
-                self.records.dropped["messages written into each other"] += 1
+                self.records.dropped[nccl_log_records.GLUED] += 1
             before = following
 
     def _thread(self, prefix: bytes) -> Thread:

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from topoadvisor.ingest import nccl_log_rings as rings
 from topoadvisor.ingest import nccl_log_warnings
-from topoadvisor.ingest.nccl_log_records import Member, Records, Table, Tally
+from topoadvisor.ingest.nccl_log_records import UNREAD, Member, Records, Table, Tally
 from topoadvisor.ingest.nccl_log_summary import (
     MAX_CHOICES,
     MAX_COMMUNICATORS,
@@ -76,6 +76,7 @@ def digest(records: Records, *, files: list[str], size_bytes: int, lines: int, n
         lines=lines,
         nccl_lines=records.nccl_lines,
         info=records.info,
+        unread=sum(records.dropped[what] for what in UNREAD),
         processes=len(named),
         hosts=sorted({process.host for process in named if process.host is not None}),
         versions=[

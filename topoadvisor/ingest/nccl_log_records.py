@@ -29,6 +29,12 @@ CHANNEL: Final = re.compile(rb"([0-9]{1,3})(?:/[0-9]{1,3})?\s*")
 MAX_CHANNEL: Final = 127
 """NCCL 2.30 has at most 64 channels (`MAXCHANNELS`)."""
 
+GLUED: Final = "messages written into each other"
+WITHOUT_ENDS: Final = "messages on lines that have lost their line ends"
+OVERLONG: Final = "lines of more than 1 MiB"
+UNREAD: Final = (GLUED, WITHOUT_ENDS, OVERLONG)
+"""What may have been messages of NCCL, and could not be told apart."""
+
 
 class Bits(dict[bytes, int]):
     """`03/0` → the bit of channel 3; 0 for what is no channel. Remembers a bounded number of texts."""

@@ -274,6 +274,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     nccl_lines: int = 0
     info: bool = False
     """There are messages of level INFO, so that what is not printed can mean something."""
+    unread: int = 0
+    """Messages and overlong lines that could not be told apart, because their line ends are lost."""
     processes: int = 0
     hosts: list[str] = []
     versions: list[Version] = []

@@ -30,8 +30,8 @@ CODES: Final = {
     "LOG006": ("ranks-differ-in-network", "Ranks use different networks or network plugins."),
     "LOG007": (
         "ranks-differ-in-setting",
-        "A variable has several values, or only some processes have it. Error for those by which each rank decides "
-        "for itself (NCCL_ALGO, NCCL_PROTO, NCCL_BUFFSIZE, …).",
+        "A variable that ranks must share has several values (error), or only some processes have it. What describes "
+        "the machine may differ between hosts.",
     ),
     "LOG008": (
         "ring-crosses-sockets-too-often",

@@ -17,26 +17,13 @@ from topoadvisor.joblog.document import SEVERITIES, Finding, Log, Undecided, fin
 from topoadvisor.joblog.view import View, by_rank, shortened
 from topoadvisor.nccl import versions
 from topoadvisor.nccl.levels import NcclPath, parse_int
+from topoadvisor.nccl.settings import registry
 from topoadvisor.snapshot import Snapshot
 
 _VIRTUAL: Final = re.compile(
     r"lo|(?:docker|virbr|veth|vnet|cni|flannel|cali|cilium|tunl|tun|tap|tailscale|wg|podman|lxc|lxd|kube|vmnet|zt)[\w.-]*|br-.*"
 )
 """Interfaces that lead to no other host, or by a detour: loop, bridges of containers and guests, tunnels."""
-
-_EQUAL: Final = frozenset(
-    {
-        "NCCL_ALGO",
-        "NCCL_PROTO",
-        "NCCL_BUFFSIZE",
-        "NCCL_LL_BUFFSIZE",
-        "NCCL_LL128_BUFFSIZE",
-        "NCCL_NTHREADS",
-        "NCCL_LL128_NTHREADS",
-        "NCCL_THREAD_THRESHOLDS",
-    }
-)
-"""By these each rank chooses algorithm, protocol and sizes of steps for itself, and both ends must choose alike."""
 
 _OWN: Final = frozenset(
     {
@@ -50,7 +37,7 @@ _OWN: Final = frozenset(
         "NCCL_PROXY_CPUSET",
     }
 )
-"""May differ from process to process, or are printed by one rank only."""
+"""Of each process its own, or printed by one rank only."""
 
 _SMALLEST_BUFFER: Final = 65_536
 """NCCL cuts a buffer into 8 steps of at least some kilobytes; a value below this was meant in another unit."""
@@ -132,17 +119,20 @@ def _settings(view: View) -> Iterator[Finding]:
     for name, seen in by_name.items():
         if name in _OWN:
             continue
-        if len(seen) > 1:
+        info = registry().get(name)
+        apart = info is not None and (info.equal == "no" or (info.scope == "node" and _by_host(seen)))
+        must = info is not None and info.equal == "yes"
+        if len(seen) > 1 and not apart:
             said = [f"{setting.value} on {shortened(setting.hosts) or 'ranks not named'}" for setting in seen]
             yield finding(
                 "LOG007",
-                "error" if name in _EQUAL else "warning",
+                "error" if must else "warning",
                 f"{name} differs between ranks: {'; '.join(said[:6])}",
                 subjects=[name],
                 evidence=[f"{setting.value}: {setting.processes} processes" for setting in seen[:6]],
                 advice=["Set it to one value for all ranks, in one place."],
             )
-        elif 0 < seen[0].processes < len(initialised):
+        elif len(seen) == 1 and 0 < seen[0].processes < len(initialised):
             yield finding(
                 "LOG007",
                 "warning",
@@ -154,6 +144,12 @@ def _settings(view: View) -> Iterator[Finding]:
             )
         if name == "NCCL_BUFFSIZE":
             yield from _buffer(seen[0])
+
+
+def _by_host(seen: list[SettingSeen]) -> bool:
+    """Whether no host has two of the values."""
+    hosts = [host for setting in seen for host in setting.hosts]
+    return bool(hosts) and len(hosts) == len(set(hosts))
 
 
 def _buffer(setting: SettingSeen) -> Iterator[Finding]:

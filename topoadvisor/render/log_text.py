@@ -67,7 +67,12 @@ def _head(log: Log, page: Page) -> None:
 
 
 def _findings(log: Log, page: Page) -> None:
-    page.heading(f"Verdict ({len(log.findings)})" if log.findings else "Verdict: nothing wrong that the log shows")
+    if log.findings:
+        page.heading(f"Verdict ({len(log.findings)})")
+    elif log.unread:
+        page.heading(f"Verdict: nothing wrong in what could be read, but {log.unread} messages or lines could not")
+    else:
+        page.heading("Verdict: nothing wrong that the log shows")
     for finding in log.findings[:_MOST_FINDINGS]:
         mark = page.paint(MARKS[finding.severity], COLORS[finding.severity])
         page.paragraph(finding.message, first=f"  {mark} {finding.id} ", rest="           ")
