@@ -45,6 +45,13 @@ def understood(name: str, value: Any) -> tuple[str, Any]:
         ("NCCL_P2P_LEVEL", "env.NCCL_P2P_LEVEL"),
         ("nccl_p2p_level", "env.NCCL_P2P_LEVEL"),
         ("MASTER_ADDR", "env.MASTER_ADDR"),
+        ("driver_version", "driver.version"),
+        ("gpu_count", "gpus.count"),
+        ("pcie_width", "gpu.pcie.current_width"),
+        ("shm_size", "shm.total_bytes"),
+        ("num_nodes", "job.nodes"),
+        ("error_message", "job.message"),
+        ("peer_access", "pair.p2p.ok"),
         ("version", None),
         ("gpu[0].version", None),
         ("count", None),
@@ -53,6 +60,26 @@ def understood(name: str, value: Any) -> tuple[str, Any]:
 )
 def test_names(written: str, fact: str | None) -> None:
     assert told.canonical(written) == fact
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "fact", "meant"),
+    [
+        ("iommu", "on", "iommu.enabled", True),
+        ("iommu", "pt", "iommu.mode", "identity"),
+        ("iommu", "off", "iommu.mode", "off"),
+        ("vm", "KVM", "vm.hypervisor", "KVM"),
+        ("vm", "bare metal", "vm.hypervisor", "none"),
+        ("vm", "no", "vm.guest", False),
+        ("container", "yes", "container.any", True),
+        ("container", "docker", "container.kind", "docker"),
+        ("cpu.model", "AMD EPYC 7742 64-Core Processor", "cpu.model_name", "AMD EPYC 7742 64-Core Processor"),
+        ("cpu.model", "106", "cpu.model", 106),
+        ("fabricmanager.running", "no", "fabricmanager.state", "inactive"),
+    ],
+)
+def test_the_value_tells_which_of_two_facts_is_meant(written: str, value: str, fact: str, meant: object) -> None:
+    assert understood(written, value) == (fact, meant)
 
 
 def test_every_fact_keeps_its_name() -> None:
@@ -141,7 +168,7 @@ def test_values(name: str, written: Any, value: Any) -> None:
     ("name", "written", "words"),
     [
         ("symptom", "odd", "is one of hang, slow, refused, crash, wrong-data, out-of-memory, not 'odd'"),
-        ("iommu", "on", "is one of off, identity, DMA, DMA-FQ"),
+        ("iommu", "lazy", "is one of off, identity, DMA, DMA-FQ"),
         ("gpu.pcie.current_gen", "Gen4 x16", "is a whole number"),
         ("gpu.pcie.current_width", "Gen4 x16", "is a whole number"),
         ("busbw", "200 Gb/s", "is a number, in GB/s"),  # bits are no bytes

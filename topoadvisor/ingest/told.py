@@ -53,7 +53,9 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
     **dict.fromkeys(
         _SERVICES,
         _words(
-            active="running, up", inactive="stopped, dead, down, not-running", not_installed="missing, absent, none"
+            active="running, up, true, yes, ok",
+            inactive="stopped, dead, down, not-running, false, no",
+            not_installed="missing, absent, none",
         ),
     ),
     "driver.flavour": _words(open="open-source, nvidia-open, open-kernel-modules", proprietary="closed"),
@@ -176,6 +178,55 @@ ALSO_CALLED: Final[dict[str, str]] = {
     "nvshmem": "nvshmem.used",
     "confidential": "confidential.enabled",
     "confidential_computing": "confidential.enabled",
+    "num_gpus": "gpus.count",
+    "ngpus": "gpus.count",
+    "gpu.type": "gpu.name",
+    "sm": "gpu.compute_capability",
+    "cpu_model": "cpu.model_name",
+    "cpu.type": "cpu.model_name",
+    "numa": "numa.count",
+    "numa_nodes": "numa.count",
+    "nvidia_driver": "driver.version",
+    "driver.type": "driver.flavour",
+    "vm.type": "vm.hypervisor",
+    "is_vm": "vm.guest",
+    "container.runtime": "container.kind",
+    "in_container": "container.any",
+    "acs.on": "pair.path.acs_redirect",
+    "acs_redirect": "pair.path.acs_redirect",
+    "p2p.supported": "pair.p2p.ok",
+    "p2p.access": "pair.p2p.ok",
+    "peer_access": "pair.p2p.ok",
+    "nvlink.errors": "gpu.nvlinks.errors",
+    "nvswitch": "nvlink.switch",
+    "pcie.link_width": "gpu.pcie.current_width",
+    "pcie.generation": "gpu.pcie.current_gen",
+    "bar1.size": "gpu.bar1_bytes",
+    "rdma.link_layer": "rdma.link_layers",
+    "dma_buf": "gdr.dmabuf_possible",
+    "nic_count": "rdma.count",
+    "network.transport": "job.transport",
+    "bootstrap.interface": "net.bootstrap",
+    "dev_shm": "shm.total_bytes",
+    "ulimit.memlock": "limits.memlock_bytes",
+    "ulimit_l": "limits.memlock_bytes",
+    "problem": "job.symptom",
+    "error_message": "job.message",
+    "job.error": "job.message",
+    "log.message": "job.message",
+    "dmesg": "job.message",
+    "num_nodes": "job.nodes",
+    "nnodes": "job.nodes",
+    "cloud.provider": "platform.cloud",
+    "machine_type": "platform.machine",
+    "mig.mode": "gpu.mig",
+    "cc": "confidential.enabled",
+    "imex.status": "imex.state",
+    "imex.running": "imex.state",
+    "fabricmanager.running": "fabricmanager.state",
+    "fabric_manager.status": "fabricmanager.state",
+    "fabric_manager_status": "fabricmanager.state",
+    "cpus": "cpu.allowed",
 }
 """Other names of facts, as people write them in tickets."""
 
@@ -243,7 +294,7 @@ def canonical(name: str) -> str | None:
     """The name as the vocabulary has it, None when no fact is meant, or one of several.
 
     Beside other names of facts (`ALSO_CALLED`) a name may lack its first parts and its unit where one fact alone ends
-    so: `memlock` is `limits.memlock_bytes`. A variable may lack `env.`.
+    so: `memlock` is `limits.memlock_bytes`. The first dot may be an underscore. A variable may lack `env.`.
     """
     if indexed := _INDEXED.fullmatch(name):
         kind, which, rest = indexed.groups()
@@ -254,7 +305,8 @@ def canonical(name: str) -> str | None:
     if _VARIABLE.fullmatch(name) or settings.find(name.upper()) is not None:
         return f"env.{name.upper()}"
     plain = name.lower().replace("-", "_")
-    known = ALSO_CALLED.get(plain, plain)
+    dotted = plain.replace("_", ".", 1)
+    known = ALSO_CALLED.get(plain) or ALSO_CALLED.get(dotted) or (dotted if dotted in VOCABULARY else plain)
     candidates = [known, *(f"{kind}.{known}" for kind in _OF_EVERY)]
     exact = next((each for each in candidates if each in VOCABULARY), None)
     if exact is not None:
@@ -293,12 +345,25 @@ def _understood(assumption: Assumption) -> Assumption:
     if name is None:
         where = None if assumption.origin == ON_COMMAND_LINE else assumption.origin
         raise InputError(f"there is no fact `{assumption.fact}` to assume", file=where, hint=_near(assumption.fact))
-    assumption = msgspec.structs.replace(assumption, fact=name)
+    assumption = msgspec.structs.replace(assumption, fact=_by_value(name, str(assumption.value).strip()))
+    name = assumption.fact
     if (instead := MADE_FROM.get(parts(name)[0])) is not None:
         where = None if assumption.origin == ON_COMMAND_LINE else assumption.origin
         message = f"`{assumption.fact}` is made from other facts and cannot be assumed by itself"
         raise InputError(message, file=where, hint=f"Assume {instead} instead.")
     return msgspec.structs.replace(assumption, value=_typed(assumption, parts(name)[0]))
+
+
+def _by_value(name: str, text: str) -> str:
+    """The fact that is meant where one word is used for two: `iommu: on` says that there is one, not how it works."""
+    truth = TRUTH.get(_fold(text))
+    meant = {
+        "cpu.model": None if _number(name, text) is not None else "cpu.model_name",
+        "vm.guest": "vm.hypervisor" if truth is None else None,
+        "iommu.mode": "iommu.enabled" if truth else None,
+        "container.kind": "container.any" if truth else None,
+    }
+    return meant.get(name) or name
 
 
 def _near(name: str) -> str:
