@@ -116,6 +116,11 @@ def test_what_is_faster_than_the_wires_is_doubted_and_does_not_count(
         assert (len(found.doubted), len(found.counted)) == ((1, 0) if doubted else (0, 1))
 
 
+def test_what_failed_is_believed_at_any_rate() -> None:
+    snapshot = machine(copy(5000.0, data_ok=False))
+    assert len(counted.of(snapshot, graph.build(snapshot)).counted) == 1
+
+
 def test_what_no_wire_is_known_of_is_not_doubted() -> None:
     snapshot = machine(copy(5000.0), fixture="paste-8xa100")
     assert len(counted.of(snapshot, graph.build(snapshot)).counted) == 1

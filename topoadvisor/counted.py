@@ -43,9 +43,9 @@ def alone(snapshot: Snapshot, topology: Topology) -> Snapshot:
 
 
 def _doubt(run: Measurement, topology: Topology) -> str | None:
-    """Why it cannot be: more than the links on its way carry, as far as these are known."""
+    """Why it cannot be: more than the links on its way carry, as far as these are known. What failed is believed."""
     ends = runs.ends(run)
-    if not all(end == runs.HOST or end in topology.gpus for end in ends):
+    if runs.failed(run) or not all(end == runs.HOST or end in topology.gpus for end in ends):
         return None
     if runs.collective(run):
         sent = _all(_sends(topology, gpu, ends) for gpu in ends)

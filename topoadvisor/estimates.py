@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -19,10 +20,9 @@ from topoadvisor.nccl.settings import SettingInfo, registry
 from topoadvisor.numbers import size_text
 from topoadvisor.plan import cost as model
 from topoadvisor.plan.cost import Channels, Collective, Fabric
-from topoadvisor.plan.link_model import LinkModel
+from topoadvisor.plan.link_model import Failure, LinkModel
 from topoadvisor.predict import document as predicted
 from topoadvisor.predict import predict
-from topoadvisor.predict.document import Failure
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
 from topoadvisor.predict.variables import DECISIVE
 from topoadvisor.rules import facts
@@ -41,6 +41,11 @@ _NVLS_SPEEDS: Final = ((100, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)), 
 _LAST_GBPS: Final = 0.005
 _LAST_US: Final = 0.05
 """Half of the last digit that a measured rate or time is written with."""
+
+_LIBRARY: Final = re.compile(r"NCCL ([0-9]+(?:\.[0-9]+)+)")
+"""At the beginning of a method."""
+_FALLS: Final = 1.5
+"""Times of small messages scatter by a fifth."""
 
 _LIMITS: Final = (
     *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS"),
@@ -122,22 +127,41 @@ class Estimator:
 
     def warnings(self, gpus: Sequence[int], collectives: Collection[Collective]) -> list[str]:
         """Why these collectives over these GPUs may fail, or take another time."""
-        return [*self._settings, *self._failed_pairs(gpus), *self._failed(gpus, collectives)]
-
-    def _failed_pairs(self, gpus: Sequence[int]) -> Iterator[str]:
-        broken = [
-            f"GPU{a}–GPU{b} ({failure.direct or failure.staged})"
-            for (a, b), failure in ways.failures(self._facts).items()
-            if {a, b} <= set(gpus)
+        mine = [run for run in self._runs(gpus) if run.kind in collectives]
+        return [
+            *self._settings,
+            *self._failed_pairs(gpus, mine),
+            *self._failed(gpus, mine),
+            *self._made_elsewhere(mine),
+            *_falling(mine),
         ]
-        if broken:
-            yield f"Copies failed when they were measured, and NCCL may use these links: {_some(broken)}."
 
-    def _failed(self, gpus: Sequence[int], collectives: Collection[Collective]) -> Iterator[str]:
+    def _broken(self, gpus: Sequence[int]) -> dict[tuple[int, int], Failure]:
+        """Pairs among these GPUs whose copies failed when they were measured."""
+        return {pair: failure for pair, failure in ways.failures(self._facts).items() if set(pair) <= set(gpus)}
+
+    def _failed_pairs(self, gpus: Sequence[int], mine: Sequence[Measurement]) -> Iterator[str]:
+        broken = self._broken(gpus)
+        if broken:
+            told = [f"GPU{a}–GPU{b} ({failure.direct or failure.staged})" for (a, b), failure in broken.items()]
+            unused = ", so collectives that were measured over them are not counted" if mine else ""
+            yield f"Copies failed when they were measured, and NCCL may use these links: {_some(told)}{unused}."
+
+    def _made_elsewhere(self, mine: Sequence[Measurement]) -> Iterator[str]:
+        """What the newest measurements were made with, where this machine has another."""
+        version, driver = nccl_view.version(self._snapshot)[0], self._snapshot.driver.version
+        libraries = {found[1] for run in mine if (found := _LIBRARY.match(run.method or ""))} - {version}
+        drivers = {run.driver for run in mine if run.driver and driver} - {driver}
+        if libraries:
+            yield f"Measured with NCCL {', '.join(sorted(libraries))}, and this is {version}."
+        if drivers:
+            yield f"Measured with driver {', '.join(sorted(map(str, drivers)))}, and this is {driver}."
+
+    def _failed(self, gpus: Sequence[int], mine: Sequence[Measurement]) -> Iterator[str]:
         broken = [
             f"{run.kind}{f' of {size_text(run.size_bytes)}' if run.size_bytes else ''} ({runs.ended(run)})"
-            for run in self._runs(gpus)
-            if runs.failed(run) and run.kind in collectives
+            for run in mine
+            if runs.failed(run)
         ]
         if broken:
             over = ", ".join(f"GPU{gpu}" for gpu in gpus)
@@ -152,7 +176,7 @@ class Estimator:
         fabric, _, _ = self.fabric(gpus)
         measured = {
             run.size_bytes: time
-            for run in self._runs(gpus)
+            for run in (self._runs(gpus) if not self._broken(gpus) else ())
             if run.kind == collective and run.size_bytes and (time := _took(run, fabric.ranks)) is not None
         }
         calibration = model.calibrate(fabric, collective, measured)
@@ -260,7 +284,20 @@ def _took(run: Measurement, ranks: int) -> float | None:
     return time or None
 
 
-def _failing(found: Iterable[Failure]) -> Iterator[str]:
+def _falling(mine: Sequence[Measurement]) -> Iterator[str]:
+    """Where a larger message took much less time than a smaller one: one of the two was disturbed."""
+    for kind in dict.fromkeys(run.kind for run in mine):
+        took = [
+            (run.size_bytes or 0, time)
+            for run in mine
+            if run.kind == kind and (time := _took(run, len(runs.ends(run)))) is not None
+        ]
+        for (size, time), (larger, less) in pairwise(sorted(took)):
+            if time > _FALLS * less:
+                yield f"{kind} of {size_text(size)} took longer than of {size_text(larger)}: measure it again."
+
+
+def _failing(found: Iterable[predicted.Failure]) -> Iterator[str]:
     for each in found:
         told = f"NCCL does not run with {each.name}={each.value} ({each.origin}): {each.why}."
         yield f"{told} What follows is without it."

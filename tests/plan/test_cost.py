@@ -269,6 +269,37 @@ def test_failed_copies_between_the_gpus_are_said() -> None:
     ]
 
 
+def test_what_was_measured_over_a_pair_that_fails_is_not_told() -> None:
+    copy = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", data_ok=False, gbps=390.0)
+    found = estimates.cost(measured(copy, run()), "all_reduce", [1 << 30])
+    assert found.rows[0].basis == "estimated"
+    assert found.warnings == [
+        "Copies failed when they were measured, and NCCL may use these links: GPU0–GPU1 (wrong-data), so collectives "
+        "that were measured over them are not counted."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([run(method="NCCL 2.27.3, one process per GPU, float32, busbw")], "Measured with NCCL 2.27.3, and this is 2."),
+        ([run(driver="550.54.15")], "Measured with driver 550.54.15, and this is 580.159.04."),
+        (
+            [run(1 << 10, 0.001), run(1 << 20, 77.76)],
+            "all_reduce of 1 KiB took longer than of 1 MiB: measure it again.",
+        ),
+    ],
+)
+def test_what_speaks_against_measurements_is_said(found: list[Measurement], words: str) -> None:
+    (warning,) = estimates.cost(measured(*found), "all_reduce", [1 << 30]).warnings
+    assert warning.startswith(words)
+
+
+def test_a_small_message_says_nothing_of_the_rate_of_large_ones() -> None:
+    found = estimates.cost(measured(run(64 << 10, 1.6)), "all_reduce", [1 << 30]).rows[0]
+    assert found.busbw_gbps == pytest.approx(358, rel=0.01)
+
+
 def with_setting(name: str, value: str, *found: Measurement) -> Snapshot:
     return msgspec.structs.replace(
         measured(*found), settings=[Setting(name=name, value=value, origin="/etc/nccl.conf", line=2)]

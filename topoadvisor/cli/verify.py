@@ -117,8 +117,10 @@ def _collectives(
     nccl: str | None,
     format: TextOrJson,
 ) -> None:
+    from topoadvisor import counted
     from topoadvisor.cli import progress
     from topoadvisor.evidence import COLLECTIVES
+    from topoadvisor.topology import graph
     from topoadvisor.verify import collectives, collectives_report, group
 
     with progress.bar("collectives") as tell:
@@ -133,7 +135,7 @@ def _collectives(
             expect=lambda version, largest: collectives.expected(
                 live, [gpu.index for gpu in here.gpus], version, largest
             ),
-            measured=base.measurements,
+            measured=counted.alone(base, graph.build(base)).measurements,
             notes=here.notes,
             date=now(),
         )
