@@ -61,6 +61,10 @@ started = len(list(folder.glob("started-*")))
 (folder / f"started-{{os.getpid()}}").touch()
 print(json.dumps({{"began": {{"nccl": "2.28.9", "runtime": "13.2", "cupy": "14.2.0", "processors": 132}}}}))
 for number, case in enumerate(job["cases"]):
+    if number == 3:
+        (folder / f"third-{{job['rank']}}").touch()
+        while len(list(folder.glob("third-*"))) < 2:
+            time.sleep(0.01)
     if job["rank"] == 1 and (number == 3 or started > 20):
         hang(folder)
     seconds = [case["size_bytes"] / 20e9] * case["batches"]
@@ -97,6 +101,7 @@ def test_what_was_measured_is_kept(tmp_path: Path, words: list[str], times: int)
         until = time.monotonic() + 60
         while not (tmp_path / "hung").exists() and program.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
+        time.sleep(1)  # What the children said stands in pipes, and is read meanwhile.
         for _ in range(times):
             if program.poll() is None:
                 program.send_signal(signal.SIGINT)
