@@ -110,6 +110,8 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
         case "shell":
             contents = shell.read(piece, depth=depth)
             shell.add_directives(piece, contents)
+            if depth == 0:
+                shell.add_carriage_returns(piece, contents)
             return contents
 
 

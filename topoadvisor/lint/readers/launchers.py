@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from topoadvisor.lint import pieces
@@ -22,6 +23,12 @@ _EXPANDED: Final = "\ue000"
 """Stands for every letter of what a shell expands."""
 STARTS_RANKS_HERE: Final = frozenset({"torchrun", "deepspeed", "accelerate", "colossalai"})
 """Programs that start the ranks of one host."""
+_TAKES_ENV: Final = frozenset({"flux", "jsrun", "aprun"})
+_TAKES_WORD: Final = {
+    "env": frozenset({"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}),
+    "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-D", "-R", "-T", "-U", "-r", "-t"}),
+}
+"""Options that have a word of their own."""
 _SINGULARITY: Final = frozenset({"singularity", "apptainer"})
 
 
@@ -54,14 +61,25 @@ def given(words: list[Word]) -> Iterator[Given]:
         yield from (each for word in _values(words, ("-v",)) for each in comma_list(word))
     if (names[0] == "kubectl" and "env" in names) or names[0] == "mpirun_rsh":
         yield from (Given(found) for word in words if (found := shell_words.setting(word)))
+    if any(name in _TAKES_ENV for name in names):
+        yield from _valued(words, ("--env", "-e", "-E"))
     for place, name in enumerate(names):
-        if name in ("env", "sudo"):
-            for word in words[place + 1 :]:
-                found = shell_words.setting(word)
-                if found is not None:
-                    yield Given(found, one_process=True)
-                elif not (word.text or "-").startswith("-"):
-                    break
+        if name in _TAKES_WORD:
+            yield from (Given(found, one_process=True) for found in _in_front(words[place + 1 :], _TAKES_WORD[name]))
+
+
+def _in_front(words: list[Word], with_word: frozenset[str]) -> Iterator[Setting]:
+    """What `env` and `sudo` set: the words before the command, without options and the words that belong to them."""
+    skipped = False
+    for word in words:
+        if skipped or word.text in with_word:
+            skipped = not skipped
+            continue
+        found = shell_words.setting(word)
+        if found is not None:
+            yield found
+        elif not (word.text or "-").startswith("-"):
+            return
 
 
 def options(words: list[Word]) -> Iterator[Given]:
@@ -76,7 +94,7 @@ def options(words: list[Word]) -> Iterator[Given]:
 
 def batch_options(words: list[Word]) -> Iterator[Given]:
     """What a line of a batch script's header hands over."""
-    yield from (each for word in _values(words, ("--export", "-v")) for each in comma_list(word))
+    yield from (each for word in _values(words, ("--export", "-v", "-env")) for each in comma_list(word))
 
 
 def _valued(words: list[Word], flags: tuple[str, ...]) -> Iterator[Given]:
@@ -154,7 +172,15 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
 
 
 def scripts(words: list[Word]) -> Iterator[Word]:
-    """The script of every `bash -c '…'`."""
+    """The script of every `bash -c '…'`, `env -S '…'`, `eval '…'` and `ssh host '…'`."""
+    first = (words[0].text or "").rpartition("/")[2] if words else ""
+    if first == "eval" or (first == "ssh" and not any(word.text in SHELLS for word in words)):
+        yield from (word for word in words[1:] if len(word.parts) == 1 and word.parts[0].quoted)
+    yield from (
+        following
+        for word, following in pairwise(words)
+        if word.text in ("-S", "--split-string") and first in _TAKES_WORD and following.parts
+    )
     for place, word in enumerate(words[:-2]):
         flag = words[place + 1].text or ""
         shell = (word.text or "").rpartition("/")[2] in SHELLS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from topoadvisor.lint.asked import asked
-from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Repair, Way, watched
+from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Repair, Unreadable, Way, watched
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import launchers, shell_words
 from topoadvisor.lint.readers.shell_frames import Frames
@@ -39,6 +39,21 @@ def read(piece: Piece, *, way: Way = "export", depth: int = 0) -> Contents:
     contents = Contents()
     _Reader(piece, contents, way, depth).run()
     return contents
+
+
+def add_carriage_returns(piece: Piece, contents: Contents) -> None:
+    """A remark on the first value that a file with the line ends of Windows makes longer by a letter."""
+    if "\r\n" not in piece.body:
+        return
+    ended = re.compile(r"[\"']?\r\n")
+    ends = [each for each in contents.assignments if each.span and ended.match(piece.body, each.span[1])]
+    if ends:
+        first = min(ends, key=lambda each: each.at)
+        message = (
+            f"the lines end in CR LF, and a shell counts the CR to the value: {first.name} and whatever else ends a "
+            "line get a letter more, with which no name of a device, interface or level fits"
+        )
+        contents.remarks.append(Remark("ENV112", first.at, message, first.name, "warning"))
 
 
 def task_prolog(piece: Piece) -> Contents:
@@ -179,6 +194,8 @@ class _Reader:
             case "unset":
                 texts = [word.text for word in own]
                 self._contents.removed += [(self._piece.at(start), text) for text in texts if text]
+            case "set" if len(own) >= 3 and re.fullmatch(r"-[gU]*x[gU]*", own[0].text or ""):  # fish
+                self._add(Setting(own[1].text or "", own[2].text, own[1].start, None), self._way, start)
             case "set":
                 flags = [word.text or "" for word in own]
                 self._contents.exports_all |= any(re.fullmatch(r"-[a-z]*a[a-z]*|allexport", flag) for flag in flags)
@@ -282,6 +299,10 @@ class _Reader:
             names = [word.text for word in words if word.text and not word.text.startswith("-")]
             target = names[0] if names else None
         content = self._here_piece(here) if here is not None else printed
+        string = next((token.word for token in redirections if token.operator == "<<<" and token.word), None)
+        if string is not None and len(string.parts) == 1:
+            content = self._echoed("echo", [string])
+        fed = content is not None
         if content is None and name in ("echo", "printf"):
             content = self._echoed(name, words)
         if content is None or self._depth >= _DEEPEST:
@@ -294,10 +315,17 @@ class _Reader:
             found = embedded.read_named(target, content[0], expanded=content[1], depth=self._depth + 1)
             if found is not None:
                 merge(self._contents, found, branch=self._frames.branch(), at=self._piece.at(start))
-        elif (self._prints and name in ("echo", "printf", "cat")) or (
-            here is not None and (name in launchers.SHELLS or name in ("sbatch", "ssh", "srun", "salloc", "qsub"))
-        ):
-            inner = read(content[0], way="export" if self._prints else self._way, depth=self._depth + 1)
+        elif (self._prints and name in ("echo", "printf", "cat")) or (fed and _reads(name) is not None):
+            from topoadvisor.lint.readers import embedded
+
+            kind = _reads(name) or "shell"
+            try:
+                if kind == "shell":
+                    inner = read(content[0], way="export" if self._prints else self._way, depth=self._depth + 1)
+                else:
+                    inner = embedded.read(content[0], kind, depth=self._depth + 1)
+            except Unreadable:
+                return
             at = self._piece.at(start if here is None else here.start)
             merge(self._contents, inner, branch=self._frames.branch(), at=at)
 
@@ -350,6 +378,15 @@ def assignment(piece: Piece, found: Setting, way: Way, start: int = 0) -> Assign
         fallback=found.fallback,
         statement=piece.at(start),
     )
+
+
+def _reads(name: str) -> Literal["shell", "python", "yaml"] | None:
+    """What a program takes its standard input for."""
+    if name in launchers.SHELLS or name in ("sbatch", "ssh", "srun", "salloc", "qsub"):
+        return "shell"
+    if re.fullmatch(r"python[0-9.]*", name):
+        return "python"
+    return "yaml" if name in ("kubectl", "oc") else None
 
 
 def _is_value(word: Word, exports: bool) -> bool:
