@@ -74,6 +74,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _moment(self.date)
+        _one_line(self.driver, self.method)
         for rate in (self.gbps, self.slowest_gbps):
             if rate is not None and 0 < rate < _SLOWEST:
                 raise ValueError(f"{rate:.3g} GB/s is less than a measurement shows")
@@ -154,6 +155,7 @@ class Trial(Struct, frozen=True, kw_only=True):
         if self.nccl is not None and not _VERSION.fullmatch(self.nccl):
             raise ValueError(f"{self.nccl[:40]!r} is no version of NCCL")
         _moment(self.date)
+        _one_line(self.driver)
 
     @property
     def moment(self) -> datetime | None:
@@ -183,6 +185,12 @@ def setting_fault(name: str, value: str | None) -> str | None:
     if value is not None and not (value and value.isprintable()):
         return f"the value of {name} is empty, which is not tried, or holds letters that no variable can have"
     return None
+
+
+def _one_line(*texts: str | None) -> None:
+    """Raises ValueError for line breaks, and for letters that terminals act upon."""
+    if odd := next((text for text in texts if text is not None and not text.isprintable()), None):
+        raise ValueError(f"{odd[:40]!r} holds letters that nothing is named with")
 
 
 def _moment(date: str | None) -> datetime | None:

@@ -113,3 +113,31 @@ def test_dates_to_come_are_refused() -> None:
         read(measurements=[COPY, {**COPY, "date": "2098-01-01"}])
     with pytest.raises(InputError, match=re.escape("$.trials[0].date is 2098-01-01, which is yet to come")):
         read(trials=[{"settings": {"NCCL_ALGO": "Ring"}, "gpus": [0, 1], "date": "2098-01-01"}])
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        ({**COPY, "gbps": 0.0}, "gbps is 0, and nothing of this size ends at that"),
+        ({**COPY, "gbps": 0.0, "size_bytes": 1 << 29}, "gbps is 0, and nothing of this size ends at that"),
+        (
+            {"kind": "all_reduce", "subject": "gpu:0,gpu:1", "gbps": 300.0, "size_bytes": 1024},
+            "gbps is 300, by which 1 KiB took 0.0034 µs, less than a start",
+        ),
+    ],
+)
+def test_a_rate_that_nothing_has_is_refused(run: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"$.measurements[0].{words}")):
+        read(measurements=[run])
+
+
+def test_a_rate_that_is_too_small_to_be_written_is_read() -> None:
+    run = {"kind": "all_reduce", "subject": "gpu:0,gpu:1", "gbps": 0.0, "size_bytes": 16, "latency_us": 42.0}
+    assert read(measurements=[run, {**COPY, "gbps": 0.0, "outcome": "timeout"}]).measurements
+
+
+@pytest.mark.parametrize("field", ["driver", "method"])
+@pytest.mark.parametrize("text", ["580\n! all is well", "\x1b[31m580"])
+def test_a_text_that_terminals_act_upon_is_refused(field: str, text: str) -> None:
+    with pytest.raises(InputError, match=r"holds letters that nothing is named with - at `\$\.measurements\[0\]`"):
+        read(measurements=[{**COPY, field: text}])

@@ -14,6 +14,7 @@ from typing import Final
 from topoadvisor import pci, runs
 from topoadvisor.errors import InputError
 from topoadvisor.evidence import COLLECTIVES, Measurement, Trial
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot
 
 Place = tuple[str, Hashable]
@@ -32,6 +33,10 @@ _BETWEEN: Final = {
 }
 """Kind of copy → how its subject is written; the others have `_ALL`."""
 
+_ZERO_UP_TO: Final = 1 << 20
+"""Bytes from which on a rate that is written as 0 is that of no run: it took seconds for a few of them."""
+_SHORTEST_US: Final = 1.0
+"""Starting one kernel takes longer."""
 _LEAST_OFF: Final = 0.02
 """Relative difference of a rate and a time that rounding does not explain."""
 _DAYS: Final = 366
@@ -112,22 +117,28 @@ def _measured(snapshot: Snapshot) -> Iterator[str]:
             )
         elif not re.fullmatch(_BETWEEN.get(run.kind, _ALL), run.subject):
             yield f"{where}.subject is {run.subject[:40]!r}, and {run.kind} is not measured between these"
-        elif (told := _other_time(run)) is not None:
-            yield f"{where}.latency_us is {run.latency_us}, and {told}"
+        elif (told := _no_time(run)) is not None:
+            yield f"{where}.{told}"
     for place, trial in enumerate(snapshot.trials):
         if gone := [index for index in trial.gpus if index not in here]:
             yield f"$.trials[{place}].gpus holds {gone[0]}, and this machine has no such GPU"
 
 
-def _other_time(run: Measurement) -> str | None:
-    """What the time of a collective is by its rate, in words, where the two are not of one run."""
-    if not (runs.collective(run) and run.gbps and run.latency_us and run.size_bytes):
+def _no_time(run: Measurement) -> str | None:
+    """Where its numbers are not of one run, from the name of the field on; None where they can be."""
+    if run.gbps == 0 and not runs.failed(run) and (run.size_bytes or _ZERO_UP_TO) >= _ZERO_UP_TO:
+        return "gbps is 0, and nothing of this size ends at that"
+    if not (runs.collective(run) and run.gbps and run.size_bytes):
         return None
     by_rate = run.size_bytes * runs.bus_factor(run.kind, len(runs.ends(run))) / run.gbps / 1000
+    if by_rate < _SHORTEST_US:
+        return f"gbps is {run.gbps:g}, by which {size_text(run.size_bytes)} took {by_rate:.2g} µs, less than a start"
+    if not run.latency_us:
+        return None
     rounded = 0.005 / run.gbps + 0.05 / run.latency_us
     if abs(math.log(by_rate / run.latency_us)) <= max(_LEAST_OFF, run.spread or 0) + 2 * rounded:
         return None
-    return f"by its rate and size it took {by_rate:.4g} µs"
+    return f"latency_us is {run.latency_us}, and by its rate and size it took {by_rate:.4g} µs"
 
 
 def _contradicted(snapshot: Snapshot) -> Iterator[str]:
