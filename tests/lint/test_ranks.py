@@ -20,6 +20,9 @@ MACHINE = "must be the same on every rank of a machine"
         ('if [ "$(hostname)" = a ]; then export NCCL_IB_HCA=mlx5_9; fi\n./a\n', "run.sh", []),
         ("export NCCL_DEBUG_FILE=/tmp/nccl.$LOCAL_RANK\n./a\n", "run.sh", []),
         ("export NCCL_IB_HCA=$MY_HCAS\n./a\n", "run.sh", []),
+        ("export MASTER_ADDR=$(hostname)\n./a\n", "run.sh", []),
+        ('import os\nos.environ["MASTER_ADDR"] = hosts[0] if rank == 0 else address\n', "a.py", []),
+        ('import os\nos.environ["NCCL_CUMEM_ENABLE"] = "1" if local_rank < 8 else "1"\n', "a.py", []),
         (
             "if [ $SLURM_NODEID = 0 ]; then export NCCL_BUFFSIZE=8388608; fi\n./a\n",
             "run.sh",

@@ -1,4 +1,4 @@
-"""Whether a condition or a value asks for the rank or for the host."""
+"""Whether a condition asks for the rank or for the host, and whether a value differs between ranks of one machine."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def asked(text: str) -> Asked | None:
     if _RANK.search(text):
         return "rank"
     return "host" if _HOST.search(text) else None
+
+
+def differs(value: str) -> Asked | None:
+    """`local rank` for a value that is put together with it.
+
+    Other ranks and hosts do not count: all ranks get the address of rank 0, and a script that starts the job asks for
+    its host once.
+    """
+    return "local rank" if _LOCAL.search(value) else None

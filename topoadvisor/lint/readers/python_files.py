@@ -8,7 +8,7 @@ import warnings
 from dataclasses import replace
 from typing import Final
 
-from topoadvisor.lint.asked import asked
+from topoadvisor.lint.asked import asked, differs
 from topoadvisor.lint.model import Assignment, Contents, Unreadable, watched
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import embedded, python_texts, shell
@@ -267,7 +267,7 @@ class _Reader:
         if quote is not None and not process:
             text = quote = None
         at = self._at(place) + (1 if isinstance(place, ast.Constant) else 0)
-        computed = asked(ast.unparse(value)) if text is None else None
+        computed = differs(ast.unparse(value)) if text is None and not isinstance(value, ast.IfExp) else None
         self.contents.assignments.append(
             Assignment(
                 name=name,

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final, Literal
 
-from topoadvisor.lint.asked import asked
+from topoadvisor.lint.asked import differs
 from topoadvisor.lint.model import Assignment, Branch, Contents, Remark, Repair, Unreadable, Way, watched
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import launchers, shell_words
@@ -361,7 +361,7 @@ class _Reader:
             branch=self._frames.branch(),
             step=self._step,
             group=self._piece.at(group - 1) + 1 if group else 0,
-            only=(computed and asked(computed[0])) or self._frames.only(),
+            only=(computed and differs(computed[0])) or self._frames.only(),
             programs=programs,
         )
         self._contents.assignments.append(read)
