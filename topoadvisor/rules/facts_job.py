@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from topoadvisor.numbers import whole
-from topoadvisor.rules.scope import Known, Scope, follow
+from topoadvisor.rules.scope import Fact, Known, Scope, follow
 
 _NOT_SAID: Final = "nobody said"
 _RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
@@ -14,13 +14,19 @@ _ALL_RANKS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _RDMA_FAILED: Final = re.compile(
     r"ibv_|vendor err|NET/IB.{0,80}(?:fail|error|(?<!_)timed? ?out)|completion.{0,80}\b(?:status|error)[ =]*[1-9]", re.I
 )
+_SYMPTOMS: Final = {
+    "hang": re.compile(r"collective operation timeout|collective operations? (?:have )?(?:failed or )?timed out", re.I),
+    "out-of-memory": re.compile(r"cuda (?:failure|error)\W.{0,12}out of memory|OutOfMemoryError", re.I),
+}
+"""What a message says about the symptom when nobody named it."""
 _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSHMEM"), ("GGML_", "llama.cpp"))
 
 
 def gather(node: Scope) -> None:
     """Record the node facts `job.*`; needs `env.*`. What nobody said is empty, 0 or -1, never unknown."""
-    for name in ("symptom", "message", "collective", "transport"):
+    for name in ("message", "collective", "transport"):
         node.put(f"job.{name}", Known("", _NOT_SAID))
+    node.put("job.symptom", _symptom(node.facts["job.message"]))
     node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))
     node.put("job.framework", _framework(node))
     local = _number(node, _RANKS)
@@ -28,6 +34,12 @@ def gather(node: Scope) -> None:
     node.put("job.nodes", _nodes(node, local))
     node.put("job.failed_after_seconds", Known(-1, _NOT_SAID))
     node.put("job.busbw_gbps", Known(0.0, _NOT_SAID))
+
+
+def _symptom(message: Fact) -> Fact:
+    text = message.value if isinstance(message, Known) else ""
+    said = next((symptom for symptom, words in _SYMPTOMS.items() if words.search(text)), None)
+    return Known(said, "inferred: from the message") if said else Known("", _NOT_SAID)
 
 
 def _framework(node: Scope) -> Known:
