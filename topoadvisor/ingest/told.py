@@ -369,7 +369,8 @@ def _by_value(name: str, text: str) -> str:
 def _near(name: str) -> str:
     """What was probably meant, with its meaning; else how to look for it."""
     close = nearest(name, VOCABULARY) if "." in name else None
-    facts = list(dict.fromkeys([*([close] if close else []), *search(name)]))[:3]
+    likely = [*([close] if close else []), *search(name)]
+    facts = [each for each in dict.fromkeys(likely) if each not in MADE_FROM][:3]
     variables = [each for each in settings.registry() if name.upper() in each.split("_")][: 3 - len(facts)]
     said = [f"`{each}` ({VOCABULARY[each].meaning})" for each in facts]
     said += [f"`{each}` (the variable)" for each in variables]

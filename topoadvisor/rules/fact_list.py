@@ -40,7 +40,8 @@ def names(words: str) -> list[str]:
         return list(VOCABULARY)
     alike = {told.canonical(word) for word in words.split()}
     values = [name for name, known in told.SPELLINGS.items() if not known.keys().isdisjoint(words.lower().split())]
-    found = dict.fromkeys([*(name for name in alike if name in VOCABULARY), *values, *search(words)])
+    sought = (name for name in search(words) if name not in told.MADE_FROM)
+    found = dict.fromkeys([*(name for name in alike if name in VOCABULARY), *values, *sought])
     if not found:
         raise TopoAdvisorError(
             f"no fact has `{words}` in its name or meaning", hint="`topoadvisor facts --list` lists all."
@@ -62,6 +63,8 @@ def meanings(found: Iterable[str]) -> str:
 
 def takes(name: str) -> str:
     """What may be written as the value of a fact, and in which units."""
+    if name in told.MADE_FROM:
+        return f"made from others; assume {told.MADE_FROM[name]} instead"
     if name in FORMS:
         return f"one of {told.shown(FORMS[name])}"
     units = next((units for end, units in told.UNITS.items() if name.endswith(end)), None)
