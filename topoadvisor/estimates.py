@@ -118,7 +118,9 @@ class Estimator:
         self._snapshot = snapshot
         self._settings = [*_failing(failing), *_misread(snapshot), *_left_out(snapshot)]
         changed = _assumed(snapshot)
-        self._measurements = [] if changed else counted.of(snapshot, topology).counted
+        measured = counted.of(snapshot, topology)
+        self._measurements = [] if changed else measured.counted
+        self._doubted = measured.doubted
         if changed and any(map(runs.collective, snapshot.measurements)):
             self._settings.append(f"Measured was without {_some(changed)}, so measurements are not counted.")
         self.machine = planning.Machine(snapshot, "nccl")
@@ -128,10 +130,13 @@ class Estimator:
     def warnings(self, gpus: Sequence[int], collectives: Collection[Collective]) -> list[str]:
         """Why these collectives over these GPUs may fail, or take another time."""
         mine = [run for run in self._runs(gpus) if run.kind in collectives]
+        ends = {f"gpu:{gpu}" for gpu in gpus}
+        doubted = [why for run, why in self._doubted if run.kind in collectives and set(runs.ends(run)) == ends]
         return [
             *self._settings,
             *self._failed_pairs(gpus, mine),
             *self._failed(gpus, mine),
+            *(f"Doubted, and not counted: {why}." for why in doubted),
             *self._made_elsewhere(mine),
             *_falling(mine),
         ]

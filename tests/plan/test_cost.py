@@ -295,6 +295,13 @@ def test_what_speaks_against_measurements_is_said(found: list[Measurement], word
     assert warning.startswith(words)
 
 
+def test_a_rate_that_the_links_cannot_carry_is_not_told() -> None:
+    found = estimates.cost(measured(run(gbps=2000.0)), "all_reduce", [1 << 30])
+    assert found.rows[0].basis == "estimated"
+    (warning,) = found.warnings
+    assert warning.startswith("Doubted, and not counted: all_reduce GPU0, GPU1 reached 2000.0 GB/s")
+
+
 def test_a_small_message_says_nothing_of_the_rate_of_large_ones() -> None:
     found = estimates.cost(measured(run(64 << 10, 1.6)), "all_reduce", [1 << 30]).rows[0]
     assert found.busbw_gbps == pytest.approx(358, rel=0.01)
