@@ -451,17 +451,20 @@ def test_answers_that_cannot_be_count_as_none() -> None:
         lambda m: msgspec.structs.replace(m, flow_seconds=[1.0] * 7),
         lambda m: msgspec.structs.replace(m, size_bytes=0),
         lambda m: msgspec.structs.replace(m, seconds=[1e-300] * 5),
+        lambda m: msgspec.structs.replace(m, seconds=[1e-6, 1e-6, 1e-6, 1e-6, 1e5]),
+        lambda m: msgspec.structs.replace(m, size_bytes=1 << 45),
+        lambda m: msgspec.structs.replace(m, seconds=[1.0] * 5, flow_seconds=[1e-3] * len(m.flow_seconds)),
     ]
     for lie in lies:
 
         def copy(job: Job, hear: Callable[[Line], None], lie: Callable[[Measured], Measured] = lie) -> End:
             for step in job.steps:
                 hear(Line(begin=step.name))
-                hear(Line(measured=lie(good(step)) if step.name == "peer-copy gpu:0>gpu:1" else good(step)))
+                hear(Line(measured=lie(good(step)) if step.name == "peer-copy-both gpu:0<>gpu:1" else good(step)))
             return DONE
 
         report = measure(2, children(copy)[0])
-        assert outcomes(report)["gpu:0>gpu:1"] == "crashed"
+        assert outcomes(report)["gpu:0<>gpu:1"] == "crashed"
         assert report.exit_code == 1
 
 

@@ -31,6 +31,8 @@ Settings = Mapping[str, str | None]
 
 _TARGET_BYTES: Final = 1 << 30
 """What one batch moves, roughly: a few milliseconds over NVLink, a tenth of a second through host memory."""
+_WIDEST: Final = 1e6
+"""Times of one operation that lie farther apart are none."""
 _LOG_SUBSYSTEMS: Final = "INIT,ENV,GRAPH"
 
 
@@ -175,7 +177,9 @@ def _can_be(timed: Timed, cases: Sequence[Case]) -> bool:
     if not 0 <= timed.case < len(cases):
         return False
     case = cases[timed.case]
-    return len(timed.seconds) == case.batches and case.size_bytes < FASTEST * min(timed.seconds)
+    if len(timed.seconds) != case.batches or max(timed.seconds) > _WIDEST * min(timed.seconds):
+        return False
+    return case.size_bytes < FASTEST * min(timed.seconds)
 
 
 def _environment(environ: Mapping[str, str], settings: Settings, logs: Path | None) -> dict[str, str]:
