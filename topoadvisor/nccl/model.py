@@ -41,7 +41,7 @@ def transport(
         refused = f"the path {path.name} is beyond the level {level.name}"
     elif path is NcclPath.NVB:
         if level is None:
-            return TransportChoice(None, "not known: the P2P level")
+            return TransportChoice(None, "the P2P level is not known")
         # NCCL asks the driver hop by hop here (`ncclTopoCheckP2p`); what it says of the pair itself does not count.
         return TransportChoice("P2P", "NVLink reaches the other GPU through a third one")
     elif p2p_ok is False and path is None and (level is None or level >= NcclPath.NVB):
@@ -75,6 +75,6 @@ def _granted(path: NcclPath | None, p2p_ok: bool | None, level: NcclPath | None)
     elif reach > level:
         missing.append("the path")
     if missing:
-        return TransportChoice(None, f"not known: {' and '.join(missing)}")
+        return TransportChoice(None, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not known")
     assert level is not None
     return TransportChoice("P2P", f"the driver grants peer access, and {reach.name} is within the level {level.name}")
