@@ -129,7 +129,7 @@ def comma_list(word: Word) -> Iterator[Given]:
     for part in word.pieces:
         stretch = _EXPANDED * (part.end - part.start) if part.text is None else part.text
         begin = part.inner[0] if part.text is not None and part.inner else part.start
-        places = [*places[: len(text)], *range(begin, begin + len(stretch) + 1)]
+        places[len(text) :] = range(begin, begin + len(stretch) + 1)
         text += stretch
     previous: Setting | None = None
     for piece, offset in _pieces(text):

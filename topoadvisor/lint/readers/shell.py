@@ -33,6 +33,9 @@ _WRAPPERS: Final = frozenset({"sudo", "exec", "nohup", "time", "command", "built
 _FILES: Final = frozenset({">", ">>", ">|", "&>", "&>>"})
 _DEEPEST: Final = 12
 
+_LONGEST_VALUE: Final = 300
+"""Letters of a value that are looked at for what it is put together from."""
+
 
 def read(piece: Piece, *, way: Way = "export", depth: int = 0) -> Contents:
     """Everything that a script sets. `way` is that of exported variables; `image` and others for embedded scripts."""
@@ -355,7 +358,9 @@ class _Reader:
     def _add(self, found: Setting, way: Way, start: int, *, group: int = 0, programs: tuple[str, ...] = ()) -> None:
         if not watched(found.name):
             return
-        computed = re.match(r"\S*", self._piece.body[found.at :]) if found.value is None else None
+        computed = (
+            re.match(r"\S*", self._piece.body[found.at : found.at + _LONGEST_VALUE]) if found.value is None else None
+        )
         read = replace(
             assignment(self._piece, found, way, start),
             branch=self._frames.branch(),
