@@ -63,7 +63,7 @@ def measure(fault: str, *, deadline_s: float = 30.0) -> Report:
         graph.build(live),
         Options(size_bytes=256 << 20, repeats=5, deadline_s=deadline_s),
         converse=child.converse_with(command, child.environment(os.environ)),
-        date="",
+        date="2026-11-30T12:00:00+00:00",
     )
 
 
