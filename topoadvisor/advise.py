@@ -428,7 +428,11 @@ def _interconnect_line(topology: Topology, base: FactBase) -> Iterator[str]:
         order = ("PIX", "PXB", "PHB", "NODE", "SYS")
         shown = sorted(classes, key=lambda name: order.index(name) if name in order else len(order))
         counted = (f"{classes[name]} pair{'s' if classes[name] > 1 else ''} {name}" for name in shown)
-        reasoned = any(pair.inferred for (_, b), pair in topology.pairs.items() if b.startswith("gpu:"))
+        reasoned = any(
+            pair.inferred or pair.pcie_origin == "inferred"
+            for (_, b), pair in topology.pairs.items()
+            if b.startswith("gpu:")
+        )
         yield "PCIe: " + ", ".join(counted) + (" (inferred)" if reasoned else "")
     yield f"P2P: {_told(base, 'p2p.summary', 'not read')}"
 

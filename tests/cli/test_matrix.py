@@ -192,3 +192,12 @@ def test_a_cut_matrix_says_so_also_for_json(tmp_path: Path, capsys: pytest.Captu
     told = capsys.readouterr()
     assert json.loads(told.out)["gpus"] == ["GPU0", "GPU1", "GPU2"]
     assert "1 damaged cell, the first in line 3, column 14, row GPU1; the rows of GPU2 are missing" in told.err
+
+
+def test_what_is_not_known_is_explained(run: Run) -> None:
+    code, out, err = run("-", stdin="GPU 0: Tesla V100\n\t Link 0: 25 GB/s\nGPU 1: Tesla V100\n\t Link 0: 25 GB/s\n")
+    assert code == 0
+    assert "GPU0\t X \t?" in out
+    assert "  ?    = Not known\n" in out
+    assert "far end of some NVLinks is not known: GPU0 (1), GPU1 (1)" in err
+    assert "= Not known" not in run("-", stdin=PASTE)[1]

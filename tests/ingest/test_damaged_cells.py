@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from matrix_texts import one, tabs
 
+from topoadvisor.ingest import detect
 from topoadvisor.snapshot import DamagedCell
 
 
@@ -85,6 +86,37 @@ def test_a_damaged_affinity_is_reported_and_a_remark_is_none(
     assert matrix.numa_affinity == {"GPU0": numa, "GPU1": "1"}
     found = [(cell.column, cell.text, cell.line, cell.text_column) for cell in matrix.damaged]
     assert found == ([damaged] if damaged else [])
+
+
+@pytest.mark.parametrize("column", ["GP1", "PU1", "GPO1", "GPU01"])
+@pytest.mark.parametrize("row", ["GPU1", "U1", "GP1"])
+def test_a_device_whose_name_is_damaged_in_one_place_stays_one_device(column: str, row: str) -> None:
+    header, third = ("GPU1", row) if row != "GPU1" else (column, "GPU1")
+    text = tabs(
+        f"|GPU0|{header}|GPU2|CPU Affinity",
+        "GPU0| X |NV4|SYS|0-15",
+        f"{third}|NV4| X |SYS|0-15",
+        "GPU2|SYS|SYS| X |16-31",
+    )
+    matrix = one(text)
+    assert (matrix.gpus, matrix.nics) == (["GPU0", "GPU1", "GPU2"], [])
+    assert matrix.cells["GPU1"] == {"GPU0": "NV4", "GPU2": "SYS"}
+    assert matrix.cpu_affinity["GPU1"] == "0-15"
+    told = detect.from_bytes(text.encode(), file="x").sources[0].reason or ""
+    assert "is read as GPU1" in told or header == third == "GPU1"
+
+
+def test_a_stray_number_behind_the_cells_of_one_row_does_not_move_those_of_others() -> None:
+    matrix = one(
+        "        GPU0    GPU1    GPU2    CPU Affinity    NUMA Affinity\n"
+        "GPU0     X      SYS     SYS     0-15            0\n"
+        "GPU1    SYS      X      SYS   8 16-31           1\n"
+        "GPU2    SYS     SYS      X      0-15            0\n"
+    )
+    assert matrix.cpu_affinity == {"GPU0": "0-15", "GPU1": None, "GPU2": "0-15"}
+    assert matrix.numa_affinity == {"GPU0": "0", "GPU1": None, "GPU2": "0"}
+    assert matrix.gpu_numa_id == {}
+    assert {cell.row for cell in matrix.damaged} == {"GPU1"}
 
 
 AFFINITIES = {

@@ -52,6 +52,23 @@ def test_a_matrix(data: bytes) -> None:
     assert found.matrices[0].cells == {"GPU0": {"GPU1": "NV1"}, "GPU1": {"GPU0": "NV1"}}
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"cells": [{"outputs": [{"text": MATRIX.splitlines(keepends=True)}], "source": ["!nvidia-smi topo -m"]}]},
+        [{"host": "node", "stdout_lines": MATRIX.split("\n")}],
+        {"node": {"stdout": MATRIX}},
+    ],
+)
+def test_what_another_program_keeps_in_json(document: object) -> None:
+    """A notebook, what a task printed."""
+    for indent in (None, 1):
+        found = of(json.dumps(document, indent=indent).encode())
+        assert found.matrices[0].cells == {"GPU0": {"GPU1": "NV1"}, "GPU1": {"GPU0": "NV1"}}
+    with pytest.raises(InputError, match="this is JSON, but not a snapshot"):
+        of(json.dumps({"GPU": "none here"}).encode())
+
+
 @pytest.mark.parametrize("text", [XML, f"<?xml version='1.0'?>\n<!-- a system -->\n{XML}", "\ufeff" + XML])
 def test_an_nccl_topology(text: str) -> None:
     assert of(text.encode()).origin == "nccl-topology-xml"

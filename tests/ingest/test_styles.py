@@ -219,6 +219,7 @@ ANY_MATRIX: dict[str, Style] = {
     "typographic quotes": each_line(lambda line: f"\u201c{line}\u201d"),
     "typographic dashes": lambda text: re.sub(r"(\d)-(\d)", "\\1\u2013\\2", text),
     "between bars": each_line(lambda line: f"\u2502 {line.expandtabs(8):<300}\u2502"),
+    "escapes of Markdown": lambda text: text.replace("_", r"\_"),
     "form feeds": lambda text: text.replace("\n", "\n\x0c"),
     "empty lines between": lambda text: text.replace("\n", "\n\n"),
 }

@@ -284,6 +284,30 @@ def test_a_printed_matrix_gives_types_and_with_assumptions_bandwidths() -> None:
     assert all(reach.inferred for reach in full.values())
 
 
+def status(links: int, *, down: int = 0) -> str:
+    """`nvidia-smi nvlink -s` of three A100, of which the second has links that are down. It names no far end."""
+    rows = []
+    for gpu in range(3):
+        rows.append(f"GPU {gpu}: NVIDIA A100-SXM4-40GB (UUID: GPU-0000000{gpu}-0000-0000-0000-000000000000)")
+        lost = down if gpu == 1 else 0
+        rows += [f"\t Link {link}: {'<inactive>' if link < lost else '25 GB/s'}" for link in range(links)]
+    return "\n".join(rows) + "\n"
+
+
+def test_link_states_without_far_ends_leave_what_the_printed_matrix_says() -> None:
+    text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV4\tNV4\nGPU1\tNV4\t X \tNV4\nGPU2\tNV4\tNV4\t X \n"
+    alone = nccl_view.of(supplied(detect.from_bytes(text.encode(), file="x"), "gpu.name=NVIDIA A100-SXM4-40GB"))
+    found = nccl_view.of(detect.from_bytes((status(8) + text).encode(), file="x"))
+    assert {pair: (reach.kind, reach.gbps) for pair, reach in found.pairs.items()} == dict.fromkeys(
+        alone.pairs, (NcclPath.NVL, 80)
+    )
+    broken = nccl_view.of(detect.from_bytes((status(8, down=1) + text).encode(), file="x")).pairs
+    assert broken["GPU0", "GPU2"].gbps == 80
+    assert "far end of 7 NVLinks" in (broken["GPU0", "GPU1"].unknown or "")
+    more = nccl_view.of(detect.from_bytes((status(12) + text).encode(), file="x")).pairs
+    assert "far end of 12 NVLinks" in (more["GPU0", "GPU1"].unknown or "")
+
+
 def test_the_link_of_an_implied_switch_is_taken_as_that_of_its_gpus_and_that_is_said() -> None:
     text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tPIX\tPHB\nGPU1\tPIX\t X \tPHB\nGPU2\tPHB\tPHB\t X \n"
     bare = detect.from_bytes(text.encode(), file="x")

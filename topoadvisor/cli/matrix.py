@@ -69,6 +69,9 @@ def matrix(
     for each in topology.disagreements:
         if each.quantity == "link class":
             print(f"topoadvisor: {readable(str(each))}", file=sys.stderr)
+    if not snapshot.matrices and any(pair.link_class is None for pair in topology.pairs.values()):
+        for note in topology.notes:
+            print(f"topoadvisor: {readable(note)}", file=sys.stderr)
     matrices = pairs.of(snapshot, topology)
     if format == "json":
         emit_json(render.document(matrices))

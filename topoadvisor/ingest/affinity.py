@@ -38,9 +38,13 @@ HEADINGS: Final[dict[Affinity, str]] = {
 
 
 def kinds(header: Header | None, rows: Sequence[FittedRow]) -> tuple[Affinity, ...]:
-    """The affinity columns of a table: those with a heading, then those that rows have without one."""
+    """The affinity columns of a table: those with a heading, then those that rows have without one.
+
+    Where columns have headings, one that few rows have is none: they hold a stray number.
+    """
     named = tuple(kind for kind, _ in header.affinities) if header else ()
-    width = max((len(_values(row)) for row in rows), default=0)
+    widths = sorted(len(_values(row)) for row in rows) or [0]
+    width = widths[(len(widths) - 1) // 2] if named else widths[-1]
     spare = AFFINITIES[max((AFFINITIES.index(kind) + 1 for kind in named), default=0) :]
     return (*named, *spare[: max(0, width - len(named))])
 
@@ -76,7 +80,11 @@ def read(
         seen=[start for row in whole[:1] for start in _after_cells(row, values[row.row.label])],
     )
     found = {row.row.label: _read_row(row, values[row.row.label], writer) for row in rows}
-    bad = refused(found, kinds)
+    widths = {row.row.label: len(_values(row)) for row in rows}
+    # Beside rows that fit, one with a value too many does not say which of them it is.
+    wide = {label for label, width in widths.items() if width > len(kinds) and len(kinds) in widths.values()}
+    bad = refused({label: texts for label, texts in found.items() if label not in wide}, kinds)
+    bad |= {(label, kind) for label in wide for kind in kinds}
     for row in rows:
         if len(values[row.row.label]) < len(kinds) and not row.row.grid:
             # Where cells are missing and no space stands in front or behind, there may be none inside either.

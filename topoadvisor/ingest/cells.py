@@ -6,6 +6,7 @@ before it belongs before it. Cells that could belong to more than one column are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -60,12 +61,12 @@ class FittedTable:
     columns: tuple[str | None, ...]
     rows: tuple[FittedRow, ...]
     notes: tuple[str, ...] = ()
-    """What stands there twice."""
+    """What stands there twice, and what was read under another name."""
 
 
 def fit(table: Table) -> FittedTable:
     """Fit every row of a table to the columns that its diagonal bears out."""
-    table = _relabelled(table)
+    table, renamed = _relabelled(table)
     columns = _columns(table)
     named = _named(table.rows, columns)
     screen = _screen_columns(named, columns)
@@ -82,25 +83,44 @@ def fit(table: Table) -> FittedTable:
     if len(places) > 1 and (lower or upper):
         rows = [_without_missing(row) for row in rows]
     repeated = [_fit_row(row, columns, screen, {}, may_end=False) for row in _named(table.again, columns)]
-    return FittedTable(columns, tuple(_agreed(row, repeated, columns) for row in rows), _repetitions(table, columns))
+    return FittedTable(
+        columns, tuple(_agreed(row, repeated, columns) for row in rows), (*renamed, *_repetitions(table, columns))
+    )
 
 
-def _relabelled(table: Table) -> Table:
-    """Rows under the names of the header: a label with one letter wrong is that of the column which has its X."""
-    names = table.header.columns if table.header is not None else ()
+def _relabelled(table: Table) -> tuple[Table, tuple[str, ...]]:
+    """Rows and columns under one name, where damage set the label of a row apart from the column with its X; and what
+    was read so.
+    """
+    if table.header is None:
+        return table, ()
+    names = list(table.header.columns)
     labels = {row.label for row in table.rows}
-    rows = []
+    rows, notes = [], []
     for row in table.rows:
         place = next((index for index, token in enumerate(row.tokens) if token.text == "X"), len(names))
         name = names[place] if place < len(names) else None
-        if name is not None and row.label not in names and name not in labels and _is_one_letter_off(row.label, name):
-            row = replace(row, label=name)
+        if name is not None and row.label not in names and name not in labels and _is_damaged(row.label, name):
+            if _is_better(row.label, name, place):
+                names[place] = row.label
+                notes.append(f"{name} in line {table.header.line.number} is read as {row.label}, the row with its X")
+            else:
+                notes.append(f"{row.label} in line {row.line.number} is read as {name}, the column of its X")
+                row = replace(row, label=name)
         rows.append(row)
-    return replace(table, rows=rows)
+    return replace(table, rows=rows, header=replace(table.header, columns=tuple(names))), tuple(notes)
 
 
-def _is_one_letter_off(text: str, name: str) -> bool:
-    """One letter more, less or other."""
+def _is_better(label: str, name: str, place: int) -> bool:
+    """Whether a row's label, and not the name of its column at `place`, is the one that was not damaged."""
+    common = [re.fullmatch(r"(?:GPU|NIC|NVMe)[0-9]+|mlx[0-9]+_\w+", text) is not None for text in (label, name)]
+    return common[0] > common[1] or (common[0] == common[1] and label == f"GPU{place}")
+
+
+def _is_damaged(text: str, name: str) -> bool:
+    """One letter more, less or other, or the end of the name alone."""
+    if len(text) > 1 and name.endswith(text):
+        return True
     differs = (place for place, (one, other) in enumerate(zip(text, name, strict=False)) if one != other)
     same = next(differs, min(len(text), len(name)))
     return any(text[same + more :] == name[same + less :] for more, less in ((1, 1), (1, 0), (0, 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
@@ -157,7 +157,7 @@ def parts(data: bytes, file: str) -> list[Part]:
     if start.startswith(("{", "[")):
         found = _json(text, start, file)
         if found is not None:
-            return [_whole(found, file)]
+            return found
     if start.startswith("<"):
         root = _root(start)
         if root == "system":
@@ -251,11 +251,13 @@ def _decoded(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def _json(text: str, start: str, file: str) -> Snapshot | None:
-    """The snapshot of a JSON text; None when the text only begins like JSON (`[user@host ~]$`)."""
+def _json(text: str, start: str, file: str) -> list[Part] | None:
+    """The snapshot of a JSON text, or what the strings of another document say, such as the output of a notebook's
+    cell; None when the text only begins like JSON (`[user@host ~]$`).
+    """
     schema = re.search(r'"schema"\s*:\s*"([^"]{0,80})"', start)
     if schema and schema[1].startswith("topoadvisor.snapshot/") and start.startswith("{"):
-        return _snapshot(text.encode(), file)
+        return [_whole(_snapshot(text.encode(), file), file)]
     try:
         document = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -266,9 +268,26 @@ def _json(text: str, start: str, file: str) -> Snapshot | None:
         return None
     name = document.get("schema") if isinstance(document, dict) else None
     if isinstance(name, str) and name.startswith("topoadvisor.snapshot/"):
-        return _snapshot(text.encode(), file)
+        return [_whole(_snapshot(text.encode(), file), file)]
+    quoted = "\n".join(part.removesuffix("\n") for part in _strings(document))
+    if name is None and "GPU" in quoted:
+        try:
+            return _text(quoted, quoted[:_LOOK], f"{file} (its strings)")
+        except Unrecognised:
+            pass
     what = f"a {name[:60]} document" if isinstance(name, str) else "JSON"
     raise Unrecognised(f"this is {what}, but not a snapshot of topoadvisor", file=file, hint=_KINDS)
+
+
+def _strings(document: object) -> Iterator[str]:
+    """The strings among the values of a JSON document, in order."""
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (list, dict)):
+            waiting += reversed(value if isinstance(value, list) else list(value.values()))
 
 
 def _snapshot(data: bytes, file: str) -> Snapshot:

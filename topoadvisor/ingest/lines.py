@@ -31,7 +31,8 @@ _NOISE = re.compile(
   | (?P<dash>[\u2010-\u2015\u2212])
   | (?P<bar><t[dh](?:\s[^<>]{{0,200}})?>|</tr>)
   | </?(?:{_TAGS})(?:\s[^<>]{{0,200}})?/?>
-  | {_TERMINAL}""",
+  | {_TERMINAL}
+  | \\(?=[_*])                                           # Markdown's escapes""",
     re.X | re.I,
 )
 _INSTEAD = {"space": " ", "tab": "\t", "dash": "-", "bar": "|"}

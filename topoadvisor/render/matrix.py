@@ -25,6 +25,7 @@ _LEGEND_WHEN_USED = {
     "PSB": "Path over a switch on the board of two GPUs, as drivers before 2018 print it",
     "SOC": "Path over PCIe and the link between CPU sockets, as drivers before 2017 print it",
     "C2C": "Path over the chip-to-chip link",
+    UNKNOWN: "Not known",
 }
 
 
@@ -89,7 +90,7 @@ def _one(matrix: Matrix) -> str:
     for label, row in matrix.cells.items():
         cells = [" X " if name == label else row.get(name, UNKNOWN) for name in columns]
         lines.append("\t".join([label, *cells, *_affinity_fields(label, matrix, affinities)]))
-    used = {text for row in matrix.cells.values() for text in row.values()}
+    used = {row.get(name, UNKNOWN) for label, row in matrix.cells.items() for name in columns if name != label}
     legend = {**_LEGEND, **{name: what for name, what in _LEGEND_WHEN_USED.items() if name in used}}
     lines += ["", "Legend:", "", *(f"  {name:<4} = {what}" for name, what in legend.items())]
     if matrix.nic_legend:

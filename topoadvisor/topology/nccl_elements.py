@@ -21,6 +21,7 @@ _HIDDEN: Final = "fffffff:ff:ff.0"
 """The address that NVML gives a guest for the far end of its NVLinks; NCCL takes what it cannot see for an NVSwitch."""
 _NPU: Final = "ffff:90:00.0"
 """Stands for the end of NVLinks in a POWER CPU where its address was not read. No device has this domain."""
+_PRINTED: Final = "the NVLinks are those of the printed matrix"
 _TWO_LEVEL: Final = ("0xc010", "0xc030")
 """Broadcom's switches that may show themselves as two levels."""
 _LINK: Final = ("link_speed", "link_width")
@@ -164,10 +165,12 @@ def _speed(gts: float) -> str:
 def gpu_element(gpu: Gpu, snapshot: Snapshot, topology: Topology) -> Element:
     """A `<gpu>` with its NVLinks and its chip-to-chip link."""
     element = _gpu(gpu)
-    if gpu.nvlinks is not None:
-        _put_read(element, gpu.nvlinks, snapshot)
-    else:
+    if gpu.nvlinks is None:
         _put_counted(element, gpu, snapshot, topology)
+    else:
+        _put_read(element, gpu.nvlinks, snapshot)
+        if "nvlink" in element.missing:
+            _put_printed(element, gpu.nvlinks, _to_peers(gpu, snapshot, topology))
     if gpu.c2c_gbps:
         element.children.append(Element("c2c", {"bw": str(round(gpu.c2c_gbps * 1000)), "count": "1"}))
     elif gpu.c2c_gbps is None and (why := _may_reach_the_cpu(element, gpu, snapshot.host.cpu)) is not None:
@@ -244,27 +247,50 @@ def _far_end(link: NvLink, gpus: set[str | None]) -> tuple[str, str] | None:
     return address, GPU_CLASS if link.remote_type == "gpu" or address in gpus else _SWITCH_CLASS
 
 
+def _put_printed(element: Element, read: Sequence[NvLink], printed: Sequence[Element] | None) -> None:
+    """The printed counts, where links were read without their far ends (`nvlink -s`) and as many are up as lead to
+    peers: of more, some lead elsewhere; of fewer, it is not known to which peer one is missing.
+    """
+    up = sum(link.active is True for link in read)
+    unread = any(link.active is None for link in read)
+    if not printed or (not unread and up != sum(int(link.attributes["count"]) for link in printed)):
+        return
+    element.children = [child for child in element.children if child.tag != "nvlink"] + list(printed)
+    del element.missing["nvlink"]
+    element.inferred["nvlink"] = _PRINTED
+
+
 def _put_counted(element: Element, gpu: Gpu, snapshot: Snapshot, topology: Topology) -> None:
     """From printed counts, or from what the board can have."""
-    own = f"gpu:{gpu.index}"
-    others = [node for node in topology.gpus if node != own]
-    pairs = [topology.pair(own, node) for node in others]
     model = bandwidth.model_of(gpu)
     if model is not None and model.max_nvlinks == 0:
         element.inferred["nvlink"] = f"the board ({model.family}) brings out no NVLinks"
         return
-    if not pairs or any(pair.nvlinks is None for pair in pairs):
+    printed = _to_peers(gpu, snapshot, topology)
+    if printed is None:
         element.missing["nvlink"] = "the NVLinks were not read"
         return
-    element.inferred["nvlink"] = "the NVLinks are those of the printed matrix"
-    for node, pair in zip(others, pairs, strict=True):
-        if pair.nvlinks and pair.through_switch:
-            told = {"target": _HIDDEN, "count": str(pair.nvlinks), "tclass": _SWITCH_CLASS}
-            element.children = [Element("nvlink", told)]
-            return
-        if pair.nvlinks:
-            told = {"target": _address_of(node, snapshot, topology), "count": str(pair.nvlinks), "tclass": GPU_CLASS}
-            element.children.append(Element("nvlink", told))
+    element.inferred["nvlink"] = _PRINTED
+    element.children += printed
+
+
+def _to_peers(gpu: Gpu, snapshot: Snapshot, topology: Topology) -> list[Element] | None:
+    """`<nvlink>` for each peer of a GPU, or one for the NVSwitches; None when the NVLinks of a pair are not known."""
+    own = f"gpu:{gpu.index}"
+    pairs = [(node, topology.pair(own, node)) for node in topology.gpus if node != own]
+    if not pairs or any(pair.nvlinks is None for _, pair in pairs):
+        return None
+    most = max(pair.nvlinks or 0 for _, pair in pairs)
+    if any(pair.through_switch for _, pair in pairs):
+        return [Element("nvlink", {"target": _HIDDEN, "count": str(most), "tclass": _SWITCH_CLASS})]
+    return [
+        Element(
+            "nvlink",
+            {"target": _address_of(node, snapshot, topology), "count": str(pair.nvlinks), "tclass": GPU_CLASS},
+        )
+        for node, pair in pairs
+        if pair.nvlinks
+    ]
 
 
 def _address_of(node: str, snapshot: Snapshot, topology: Topology) -> str:

@@ -55,7 +55,8 @@ def derive(
             path=path,
             pcie_path=relation.path,
             origin=origin,
-            inferred=not count and (origin == "inferred" or _on_inferred_root(graph, relation)),
+            inferred=not count
+            and (origin == "inferred" or (origin != matrix.ORIGIN and _on_inferred_root(graph, relation))),
             pcie_origin=pcie.origin or "",
         )
     return pairs
