@@ -390,3 +390,109 @@ def test_skipped_and_missing_pairs_are_unknown_with_the_reason() -> None:
     found = judge([nvlink()], [skipped])[0]
     assert (found.verdict, found.cause) == ("unknown", "not measured: GPU memory is full")
     assert judge([nvlink()], [])[0].verdict == "unknown"
+
+
+def test_a_healthy_pair_on_an_intel_host_is_held_to_what_its_root_ports_let_through() -> None:
+    xeon = catalogue.cpu_model("GenuineIntel", 6, 143)
+    band = catalogue.peer_copy_band("NODE", pcie_gen=4, pcie_width=16, cpu=xeon)
+    assert one(PairFacts(0, 1, "NODE", band, None), 20.0, 20.0, 36.0).verdict == "pass"
+    assert one(PairFacts(0, 1, "NODE", band, None), 20.0, 20.0, 21.0).verdict == "warn"
+    assert one(PairFacts(0, 1, "NODE", band, None), 10.3, 10.3, 20.0).verdict == "fail"
+    below_a_switch = catalogue.peer_copy_band("PIX", pcie_gen=4, pcie_width=16, cpu=xeon)
+    assert one(PairFacts(0, 1, "PIX", below_a_switch, None), 20.0, 20.0, 36.0).verdict == "fail"
+
+
+def with_host(pair: PairFacts, runs: list[Measurement], *rates: float) -> Judgement:
+    """The pair judged beside copies of its two GPUs with the host."""
+    facts = dataclasses.replace(pair, pcie_gbps=catalogue.pcie_raw_gbps(4, 16))
+    hosts = [
+        Measurement(kind="host-copy", subject=f"host>gpu:{gpu}", gbps=rate, data_ok=True)
+        for gpu, rate in zip((pair.a, pair.b), rates, strict=True)
+    ]
+    return judge([facts], [*runs, *hosts])[0]
+
+
+@pytest.mark.parametrize("staged", [None, 3.0])
+def test_a_gpu_whose_own_link_is_slow_is_told_from_redirected_peer_traffic(staged: float | None) -> None:
+    runs = measured(pcie("NODE"), 3.2, 3.2, 6.3)
+    if staged:
+        runs.append(Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=staged, peer_access=False))
+    slow_slot = with_host(pcie("NODE"), runs, 26.0, 3.3)
+    assert slow_slot.verdict == "fail"
+    assert "GPU1 and the host reach only 3.3 GB/s, too, so look at GPU1's slot" in str(slow_slot.cause)
+    assert "IOMMU" not in str(slow_slot.cause)
+    redirected = with_host(pcie("NODE"), runs, 26.0, 26.0)
+    assert "IOMMU" in str(redirected.cause)
+    assert "lanes" not in str(redirected.cause)
+
+
+def test_copies_that_take_as_long_to_start_as_staged_ones_are_staged() -> None:
+    runs = measured(pcie("NODE"), 20.0, 20.0, 25.0)
+    runs.append(Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=20.0, peer_access=False))
+    runs.append(Measurement(kind="peer-latency", subject="gpu:0>gpu:1", latency_us=14.0))
+    cause = str(judge([pcie("NODE")], runs)[0].cause)
+    assert "runs through host memory, though CUDA allows peer access" in cause
+    assert "IOMMU" not in cause
+
+
+def test_one_slow_direction_is_no_sign_of_a_peer_path_that_gains_nothing() -> None:
+    runs = measured(pcie("NODE"), 26.0, 19.0, 40.0)
+    runs.append(Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=19.0, peer_access=False))
+    assert "in one direction only" in str(judge([pcie("NODE")], runs)[0].cause)
+
+
+def test_staged_pairs_are_held_against_each_other_too() -> None:
+    pairs = [pcie("NODE", a, b) for a, b in itertools.combinations(range(4), 2)]
+    runs = [
+        run
+        for pair in pairs
+        for run in measured(pair, *((11.2, 11.2, 14.0) if pair.b == 3 else (22.0, 22.0, 29.0)), peer=False)
+    ]
+    found = judge(pairs, runs)
+    assert [each.verdict for each in found] == ["warn" if each.pair.b == 3 else "pass" for each in found]
+    assert "slower than the other NODE pairs of this machine" in str(found[2].cause)
+    assert "look at GPU3 first" in str(found[2].cause)
+
+
+@pytest.mark.parametrize(
+    ("pair", "numbers", "words"),
+    [
+        (pcie("PHB"), (22.0, 11.5, 20.0), "one direction is slow"),
+        (dataclasses.replace(pcie("PHB"), slots=("GPU1 runs on 8 of its 16 PCIe lanes",)), (12.0, 12.0, 15.0), "8 of"),
+    ],
+)
+def test_what_is_odd_about_a_staged_pair_is_said(pair: PairFacts, numbers: tuple[float, ...], words: str) -> None:
+    found = one(pair, *numbers, peer=False)
+    assert found.verdict == "warn"
+    assert words in str(found.cause)
+
+
+def test_links_that_are_up_are_not_said_to_be_missing() -> None:
+    numbers = (374.0, 374.0, 737.0)
+    assert "17 of 18 links" in str(one(nvlink(), *numbers).cause)
+    up = str(one(dataclasses.replace(nvlink(), all_up=True), *numbers).cause)
+    assert "all 18 NVLinks are up, as fast as 17 would be" in up
+    between = str(one(nvlink(), 363.0, 363.0, 720.0).cause)
+    assert "of 18 links" not in between
+    known = dataclasses.replace(nvlink(), down=("GPU1 has 9 of its 18 NVLinks up",))
+    assert "GPU1 has 9 of its 18 NVLinks up" in str(one(known, 198.0, 198.0, 390.0).cause)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words", "never"),
+    [
+        ((55.0, 28.0), "in one direction only", "lanes"),
+        ((6.9, 6.9), "an eighth of the lanes (x2) or three PCIe generations less", "NUMA"),
+    ],
+)
+def test_a_slow_way_to_the_host_is_explained_by_what_both_directions_show(
+    rates: tuple[float, float], words: str, never: str
+) -> None:
+    runs = [
+        Measurement(kind="host-copy", subject=subject, gbps=rate, data_ok=True)
+        for subject, rate in zip(("host>gpu:0", "gpu:0>host"), rates, strict=True)
+    ]
+    found = judge_hosts([HostFacts(0, catalogue.host_copy_band(5, 16), "Gen5 x16")], runs)[0]
+    assert found.verdict == "fail"
+    assert words in str(found.cause)
+    assert never not in str(found.cause)

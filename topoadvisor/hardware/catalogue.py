@@ -56,6 +56,8 @@ class CpuModel(msgspec.Struct, frozen=True, kw_only=True):
     """All links between two sockets together, on paper."""
     pcie_gen: int | None
     peer_copy_across: PeerCopy | None
+    peer_copy_through: float
+    """Peer copy through the CPU's root ports / the same through those of other makers."""
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +167,7 @@ def cpu_model(
         inter_socket_gbps=part.inter_socket_gbps if part else None,
         pcie_gen=part.pcie_gen if part else None,
         peer_copy_across=part.peer_copy_across if part else None,
+        peer_copy_through=table.peer_copy_through[maker].share if maker in table.peer_copy_through else 1.0,
     )
 
 
@@ -192,7 +195,8 @@ def peer_copy_band(
     """What a peer copy over `link_class` (`NV12`, `PIX` … `SYS`) should reach.
 
     NVLink classes need the model or the generation, PCIe classes the generation and width of the narrower of the two
-    GPUs' links; `cpu` sharpens `SYS`. None where no public measurement stands behind a number.
+    GPUs' links; `cpu` sharpens what passes its root ports (`PHB`, `NODE`, `SYS`). None where no public measurement
+    stands behind a number.
     """
     if count := _nvlinks(link_class):
         kind = nvlink_kind(
@@ -202,7 +206,8 @@ def peer_copy_band(
         return _nvlink_band(kind, count) if kind is not None else None
     if link_class not in ("PIX", "PXB", "PHB", "NODE", "SYS"):
         return None
-    return _pcie_band(pcie_gen, pcie_width, cpu, across=link_class == "SYS")
+    through = cpu.peer_copy_through if cpu is not None and link_class in ("PHB", "NODE", "SYS") else 1.0
+    return _pcie_band(pcie_gen, pcie_width, cpu, across=link_class == "SYS", through=through)
 
 
 def host_copy_band(gen: int | None, width: int | None) -> Band | None:
@@ -236,7 +241,9 @@ def _nvlink_band(kind: NvlinkKind, count: int) -> Band | None:
     )
 
 
-def _pcie_band(gen: int | None, width: int | None, cpu: CpuModel | None, *, across: bool) -> Band | None:
+def _pcie_band(
+    gen: int | None, width: int | None, cpu: CpuModel | None, *, across: bool, through: float
+) -> Band | None:
     raw = pcie_raw_gbps(gen, width)
     if gen is None or raw is None:
         return None
@@ -248,9 +255,11 @@ def _pcie_band(gen: int | None, width: int | None, cpu: CpuModel | None, *, acro
         where = f"across {cpu.name} sockets"
     if share is None:
         return None
-    return _band(
-        raw, share, bi_over_uni, f"PCIe {gen} x{width}, {raw:.1f} GB/s raw × {share:g} {where}", _behind(row, "copy")
-    )
+    what = f"PCIe {gen} x{width}, {raw:.1f} GB/s raw × {share:g} {where}"
+    if through < 1:
+        # How both directions fare there nobody has published.
+        what, bi_over_uni = f"{what} × {through:g} through this maker's root ports", None
+    return _band(raw, share * through, bi_over_uni, what, _behind(row, "copy"))
 
 
 def _behind(row: PcieRow, column: str) -> tuple[str, ...]:

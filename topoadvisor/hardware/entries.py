@@ -188,6 +188,10 @@ def _constants(values: _Values, rule: NcclRule) -> None:
     source = [tables.cpus().sources["nccl"]]
     values.put("NCCL's constant for a hop between NUMA nodes, GB/s", rule.gbps, source)
     values.put("NCCL divides GPU-to-GPU bandwidth through it by", rule.p2p_overhead, source)
+    through = tables.cpus().peer_copy_through.get(rule.vendor)
+    if through is not None:
+        measured = [tables.cpus().sources[key] for key in through.sources]
+        values.put("peer copy through its root ports / through other makers'", through.share, measured)
 
 
 def _rules() -> Iterator[Entry]:

@@ -137,8 +137,14 @@ class Part(Row, frozen=True, kw_only=True):
         return vendor == self.vendor and self.family in (None, family) and (not self.models or model in self.models)
 
 
+class Through(Row, frozen=True, kw_only=True):
+    share: float
+    sources: tuple[str, ...]
+
+
 class CpuTable(Row, frozen=True, kw_only=True):
     sources: dict[str, SourceRow]
+    peer_copy_through: dict[str, Through]
     nccl: tuple[NcclRule, ...]
     cpus: tuple[Part, ...]
 

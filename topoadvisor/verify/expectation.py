@@ -37,6 +37,7 @@ def pair_facts(snapshot: Snapshot, topology: Topology, a: Gpu, b: Gpu) -> PairFa
         (*_down(a), *_down(b)) if nvlink_count(link_class or "") else (),
         None if a.c2c_gbps or b.c2c_gbps else catalogue.pcie_raw_gbps(gen, width),
         _acs(snapshot, pair.pcie_path),
+        all(_up(gpu) >= (nvlink_count(link_class or "") or 0) > 0 for gpu in (a, b)),
     )
 
 
@@ -77,11 +78,15 @@ def _down(gpu: Gpu) -> tuple[str, ...]:
     model = catalogue.gpu_model(gpu.name, gpu.pci_device)
     if model is None or model.form != "sxm" or not model.max_nvlinks or gpu.nvlinks is None:
         return ()
-    up = sum(bool(link.active) for link in gpu.nvlinks)
+    up = _up(gpu)
     unread = any(link.active is None for link in gpu.nvlinks)
     return (
         () if unread or up >= model.max_nvlinks else (f"GPU{gpu.index} has {up} of its {model.max_nvlinks} NVLinks up",)
     )
+
+
+def _up(gpu: Gpu) -> int:
+    return sum(bool(link.active) for link in gpu.nvlinks or ())
 
 
 def _acs(snapshot: Snapshot, path: tuple[str, ...]) -> bool | None:

@@ -36,6 +36,16 @@ _UNSTEADY = 0.25
 """Batches of one measurement lie within a few percent of each other on a quiet machine."""
 _STAGED_LATENCY_US = 8.0
 """Small copies take 1 to 4 µs from peer to peer and 10 to 28 µs through host memory."""
+_STAGED_SHARE = 0.8
+"""Copies through host memory scatter more than peer copies do: between directions, pairs of a class, and machines."""
+_ONE_WIRE = 1.2
+"""Both directions / one direction below this share one wire on any machine; across sockets 1.6 to 2 is usual."""
+_LINK_NEAR = 0.15
+"""Of one NVLink: with many links any rate lies near some number of them, and only close to one is that a hint."""
+_HOST_LEAST = 0.7
+"""Copies with the host reach 0.8 to 0.9 of what a PCIe link carries before headers."""
+_AS_SLOW = 1.25
+"""Two rates that one slow link holds down differ by less than this."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,8 @@ class PairFacts:
     """What the narrower of the two PCIe links carries one way, for copies through host memory; None = not known."""
     acs: bool | None = None
     """A bridge between the two redirects peer traffic to the root port; None = not read."""
+    all_up: bool = False
+    """As many NVLinks as the class counts were read as up on both."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,8 @@ class Judgement:
     both: Measurement | None
     others: tuple[Measurement, ...]
     """Latency, peer access off, reads, kernels: what else was measured of the pair."""
+    hosts: tuple[Measurement, ...]
+    """Copies between either of the two and host memory."""
     verdict: Verdict
     cause: str | None
     """One sentence: what looks wrong and why; or what is worth knowing about a pass."""
@@ -78,6 +92,21 @@ class Judgement:
         """Why what was measured of it cannot be believed; None when it can be."""
         measured = (self.forward, self.backward, self.both, *self.others)
         return doubt_of_pair(self.pair, [each for each in measured if each])
+
+    @property
+    def host_gbps(self) -> dict[int, float]:
+        """Of each of the two, by index, the slower way between it and host memory, where that was measured."""
+        slowest: dict[int, float] = {}
+        for run in self.hosts:
+            gpu = runs.host_gpu(run)
+            if gpu is not None and run.outcome == "ok" and run.gbps:
+                slowest[gpu] = min(run.gbps, slowest.get(gpu, run.gbps))
+        return slowest
+
+    @property
+    def latency_us(self) -> float:
+        """Of a small copy, the longer way; 0 = not measured."""
+        return max((m.latency_us for m in self.other(runs.LATENCY) if m.latency_us), default=0.0)
 
     def other(self, *kinds: str) -> list[Measurement]:
         return [measurement for measurement in self.others if measurement.kind in kinds]
@@ -123,6 +152,7 @@ def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> li
             tuple(
                 found[kind, subject] for kind in _OTHERS for subject in (there, back, both) if (kind, subject) in found
             ),
+            tuple(m for m in measurements if m.kind == runs.TO_HOST and runs.host_gpu(m) in (pair.a, pair.b)),
             "unknown",
             None,
         )
@@ -184,15 +214,15 @@ def _judge(
     slower = min(one_way)
     duplex = both.gbps / slower if both and both.outcome == "ok" and both.gbps else None
     peer_access = {m.peer_access for m in measured if m.outcome == "ok"}
+    median = medians.get((pair.link_class or "", False not in peer_access))
     if False in peer_access:
-        return _judge_staged(pair, slower)
+        return _judge_staged(judgement, slower, max(one_way), median)
     if None in peer_access:
         return "unknown", "whether CUDA allowed peer access was not recorded"
     verdict, cause = _judge_peer(judgement, slower, max(one_way), both.gbps if both else None, duplex, staged)
     small = too_small(measured)
     if verdict != "pass" and pair.band is not None and small:
         return "unknown", small
-    median = medians.get((pair.link_class or "", True))
     if verdict in ("pass", "unknown") and median and slower < _CLASS_SHARE * median:
         return "warn", f"{1 - slower / median:.0%} below the other {pair.link_class} pairs of this machine"
     if verdict in ("pass", "unknown") and pair.slots and not nvlink_count(pair.link_class or ""):
@@ -220,9 +250,8 @@ def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None
     missing = next((each for each in measured if each.outcome == "skipped"), None)
     if missing is not None:
         return "unknown", f"{runs.arrow(missing.subject)} was not measured: {missing.note}"
-    latency = max((m.latency_us for m in judgement.other(runs.LATENCY) if m.latency_us), default=0.0)
-    if latency >= _STAGED_LATENCY_US:
-        return "warn", f"a small copy takes {latency:.0f} µs, as long as one through host memory"
+    if judgement.latency_us >= _STAGED_LATENCY_US:
+        return "warn", f"a small copy takes {judgement.latency_us:.0f} µs, as long as one through host memory"
     both = judgement.both.gbps if judgement.both else None
     for what, kind, writes in (
         ("reads reach", runs.READ, gbps),
@@ -273,20 +302,49 @@ def too_small(measured: Sequence[Measurement]) -> str | None:
     return f"buffers of {smallest / (1 << 20):g} MiB are too small to hold against published numbers"
 
 
-def _judge_staged(pair: PairFacts, gbps: float) -> tuple[Verdict, str]:
+def _judge_staged(
+    judgement: Judgement, slower: float, faster: float, median: float | None
+) -> tuple[Verdict, str | None]:
     """Peer access is not allowed, so the copies went through host memory."""
+    pair = judgement.pair
     if pair.link_class and nvlink_count(pair.link_class):
         return (
             "fail",
             "CUDA allows no peer access although NVLink joins the pair: copies are staged through host memory",
         )
     staged = "no peer access: copies are staged through host memory"
+    low, high = pair.staged or (0.0, 0.0)
+    behind = f"; {told}" if (told := _slow_way_to_host(judgement, slower)) else ""
+    if slower < _STAGED_SHARE * low:
+        return "warn", f"{staged}, slower than elsewhere ({low:g} to {high:g} GB/s){behind}"
+    if slower < _STAGED_SHARE * faster:
+        return "warn", f"{staged}, and one direction is slow{behind}"
+    if median and slower < _STAGED_SHARE * median:
+        share = 1 - slower / median
+        return "warn", f"{staged}, {share:.0%} slower than the other {pair.link_class} pairs of this machine{behind}"
+    if pair.slots:
+        return "warn", f"{staged}; {'; '.join(pair.slots)}"
+    seen, odd = unsteady([m for m in (judgement.forward, judgement.backward, judgement.both) if m])
+    if seen == "warn":
+        return seen, f"{staged}; {odd}"
     if pair.staged is None:
         return "unknown", f"{staged}, and no public number says how fast that should be"
-    low, high = pair.staged
-    if gbps < 0.8 * low:
-        return "warn", f"{staged}, slower than elsewhere ({low:g} to {high:g} GB/s)"
     return "pass", f"{staged} ({low:g} to {high:g} GB/s elsewhere)"
+
+
+def _slow_way_to_host(judgement: Judgement, gbps: float) -> str | None:
+    """The GPU whose own PCIe link holds a copy of `gbps` down, by its copies with the host; None = none that shows."""
+    slowest = judgement.host_gbps
+    if not slowest or judgement.pair.pcie_gbps is None:
+        return None
+    gpu = min(slowest, key=lambda each: slowest[each])
+    rate = slowest[gpu]
+    if rate >= _HOST_LEAST * judgement.pair.pcie_gbps or max(rate, gbps) > _AS_SLOW * min(rate, gbps):
+        return None
+    return (
+        f"copies between GPU{gpu} and the host reach only {rate:.1f} GB/s, too, so look at GPU{gpu}'s slot, and at "
+        "PCIe generation and width while a copy runs"
+    )
 
 
 def _judge_peer(
@@ -298,7 +356,7 @@ def _judge_peer(
     class_staged: float | None,
 ) -> tuple[Verdict, str | None]:
     pair, band = judgement.pair, judgement.pair.band
-    no_gain = _no_gain(judgement, slower, class_staged)
+    no_gain = _no_gain(judgement, slower, faster, class_staged)
     if no_gain:
         # Over NVLink a measured staged path of the same speed is the proof that NVLink is not used.
         broken = nvlink_count(pair.link_class or "") or (band and against(slower, band.expected_uni, band) == "fail")
@@ -317,22 +375,32 @@ def _judge_peer(
         verdict = against(both, band.expected_bi, band)
         if verdict != "pass":
             return verdict, f"both directions together are only {duplex:.1f} × one: {_shared(pair)}"
+    if band.expected_bi is None and duplex is not None and duplex < _ONE_WIRE:
+        return "warn", f"both directions together are only {duplex:.1f} × one: {_shared(pair)}"
     return "pass", None
 
 
-def _no_gain(judgement: Judgement, slower: float, class_staged: float | None) -> str | None:
+def _no_gain(judgement: Judgement, slower: float, faster: float, class_staged: float | None) -> str | None:
     """Peer access on and off compared, where the peer path is no faster; off may be of another pair of the class."""
     own = next((m.gbps for m in judgement.other(runs.STAGED) if m.outcome == "ok" and m.gbps), None)
     staged = own or class_staged
     band = judgement.pair.band
     as_usual = band is not None and against(slower, band.expected_uni, band) == "pass" and slower >= 0.9 * (staged or 0)
-    if staged is None or slower >= _PEER_GAIN * staged or as_usual:
+    in_one_direction = slower < 0.9 * faster and faster >= _PEER_GAIN * (staged or 0)
+    if staged is None or slower >= _PEER_GAIN * staged or as_usual or in_one_direction:
         return None
     alike = "" if own else f" on another {judgement.pair.link_class} pair"
     told = f"with peer access {slower:.1f} GB/s, without it, through host memory, {staged:.1f}{alike}"
     links = nvlink_count(judgement.pair.link_class or "")
     if links:
         return f"{told}: the copies do not run over NVLink"
+    if slow := _slow_way_to_host(judgement, slower):
+        return f"{told}: {slow}"
+    if slower >= 0.9 * staged and judgement.latency_us >= _STAGED_LATENCY_US:
+        return (
+            f"{told}, and a small copy takes {judgement.latency_us:.0f} µs: it runs through host memory, though CUDA "
+            "allows peer access"
+        )
     if slower < 0.9 * staged:
         return f"{told}: {_redirected(judgement.pair)}; `topoadvisor prove NCCL_P2P_DISABLE=1` tells what NCCL gains"
     return f"{told}: peer access gains nothing; {_redirected(judgement.pair)}"
@@ -367,37 +435,53 @@ def _why_slow(judgement: Judgement, band: Band, slower: float, faster: float, du
     share = slower / band.expected_uni
     what = f"{share:.0%} of what {pair.link_class} reaches elsewhere"
     links = nvlink_count(pair.link_class or "")
-    latency = max((m.latency_us for m in judgement.other(runs.LATENCY) if m.latency_us), default=0.0)
-    slow_start = latency >= _STAGED_LATENCY_US
+    slow_start = judgement.latency_us >= _STAGED_LATENCY_US
     staged_like = pair.staged is not None and slower <= 1.1 * pair.staged[1] and (duplex or 2) < _DUPLEX_LEAST
     if slower < 0.9 * faster:
         return f"{what}, in one direction only: look for errors and replays on that direction's links"
+    slow_host = None if links else _slow_way_to_host(judgement, slower)
+    if slow_host:
+        return f"{what}: {slow_host}"
     if staged_like:
         over = "not over NVLink but " if links else ""
-        and_latency = f", and a small copy takes {latency:.0f} µs" if slow_start else ""
+        and_latency = f", and a small copy takes {judgement.latency_us:.0f} µs" if slow_start else ""
         by_acs = f"; {_redirected(pair)}" if pair.acs and not links else ""
         return f"{what}: it runs {over}through host memory, though CUDA allows peer access{and_latency}{by_acs}"
     if links:
-        working = round(share * links)
-        if 0 < working < links and abs(share * links - working) <= _NEAR * working:
-            return f"{what}: as fast as {working} of {links} links"
-        return f"{what}: check the NVLinks' state, errors and counters"
+        return f"{what}: {_slow_nvlinks(pair, share, links)}"
     if pair.acs:
         return f"{what}: {_redirected(pair)}"
     if pair.slots:
         return f"{what}: {'; '.join(pair.slots)}"
-    return f"{what}: {by_lanes(share) or (_redirected(pair) if share < 0.4 else _under_load())}"
+    to_host = judgement.host_gbps
+    if len(to_host) == 2 and min(to_host.values()) > _AS_SLOW * slower:
+        between = "what else uses the link between the sockets" if pair.link_class == "SYS" else "a shared uplink"
+        return f"{what}, and copies with the host are faster: {_redirected(pair)}, or it is {between}"
+    return f"{what}: {by_lanes(share) or (_redirected(pair) if share < 0.4 else _under_load(pair))}"
+
+
+def _slow_nvlinks(pair: PairFacts, share: float, links: int) -> str:
+    if pair.down:
+        return "; ".join(pair.down)
+    working = round(share * links)
+    near = 0 < working < links and abs(share * links - working) <= min(_NEAR * working, _LINK_NEAR)
+    if pair.all_up:
+        so_many = f", as fast as {working} would be" if near else ""
+        return f"all {links} NVLinks are up{so_many}, so check their errors and replays, and what else uses the GPUs"
+    return f"as fast as {working} of {links} links" if near else "check the NVLinks' state, errors and counters"
 
 
 def by_lanes(share: float) -> str | None:
     for part, reason in (
         (0.5, "half the lanes (x8) or one PCIe generation less"),
-        (0.25, "a quarter of the lanes (x4)"),
+        (0.25, "a quarter of the lanes (x4) or two PCIe generations less"),
+        (0.125, "an eighth of the lanes (x2) or three PCIe generations less"),
     ):
         if abs(share / part - 1) <= _NEAR:
             return f"as fast as {reason}"
     return None
 
 
-def _under_load() -> str:
-    return "check PCIe generation and width while the copy runs"
+def _under_load(pair: PairFacts) -> str:
+    between = "look at what else uses the link between the sockets, and " if pair.link_class == "SYS" else ""
+    return f"{between}check PCIe generation and width while the copy runs"

@@ -87,6 +87,8 @@ def _judge_host(
         return "unknown", small
     share = slower / host.band.expected_uni
     what = f"{share:.0%} of what {host.link} reaches elsewhere"
+    if slower < _ALIKE_SHARE * max(rates) and against(max(rates), host.band.expected_uni, host.band) == "pass":
+        return verdict, f"{what}, in one direction only: host memory on another NUMA node, or a busy or slow host"
     if host.slots:
         return verdict, f"{what}: {'; '.join(host.slots)}"
     return verdict, f"{what}: {by_lanes(share) or 'host memory on another NUMA node, or a busy or slow host'}"
