@@ -35,6 +35,12 @@ def test_a_setting_that_won_is_advised_as_tuning_with_its_evidence() -> None:
     assert advice.set_nothing is None
 
 
+def test_a_loss_that_scatter_may_hide_is_advised_with_it() -> None:
+    hidden = [size(-0.08, 64 << 10, reach=0.2), size(0.02, 1 << 20, reach=0.08), size(0.05, 1 << 28)]
+    setting = next(each for each in advise.advise(machine(trial(sizes=hidden))).settings if each.rule == "trial")
+    assert "slower at none (scatter at 2 sizes may hide a loss of up to 28 %), 8 rounds" in setting.reason
+
+
 def test_it_is_written_only_when_tuning_is_asked_for() -> None:
     advice = advise.advise(machine(trial()))
     assert selection.select(advice, frozenset(), "2.28.9").chosen == ()

@@ -29,6 +29,8 @@ Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 
 LEAST: Final = 0.01
 """Differences below this share change no decision."""
+SHARP: Final = 0.05
+"""Up to this half width an interval is called sharp; beyond it a real difference may hide in it."""
 FEWEST_ROUNDS: Final = 4
 """With three rounds an interval is about four times as wide as with six."""
 
@@ -117,6 +119,11 @@ class TrialSize(Struct, frozen=True, kw_only=True):
         if self.verdict not in self._possible():
             raise ValueError(f"the verdict is {self.verdict}, and the difference with its interval does not say so")
 
+    @property
+    def may_lose(self) -> float | None:
+        """The loss, as a share, that may hide in the interval of what makes no difference; None = none to speak of."""
+        return hidden_loss(self.verdict, self.low)
+
     def _possible(self) -> set[str]:
         """The verdicts that the numbers allow; two where rounding hides which."""
         mean, low, high = self.difference or 0.0, self.low or 0.0, self.high or 0.0
@@ -171,6 +178,11 @@ class Trial(Struct, frozen=True, kw_only=True):
     def won(self) -> bool:
         """It is the one to keep, and what was measured agrees."""
         return self.keep and self.wins
+
+
+def hidden_loss(verdict: str, low: float | None) -> float | None:
+    """What is lost at the lower end of an interval that shows no difference, when that is more than `SHARP`."""
+    return -low if verdict == "no difference" and low is not None and low < -SHARP else None
 
 
 def worth_keeping(failure: str | None, verdicts: Sequence[str]) -> bool:

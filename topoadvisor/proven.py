@@ -78,6 +78,13 @@ def _undecided(trial: Trial) -> str:
     return f", not decided at {count} size{'s' * (count != 1)}" if count else ""
 
 
+def _hidden(trial: Trial) -> str:
+    """Losses that may hide in scatter, at how many sizes, and the largest."""
+    losses = [each.may_lose for each in trial.sizes if each.may_lose is not None]
+    count = f"{len(losses)} size{'s' * (len(losses) != 1)}"
+    return f" (scatter at {count} may hide a loss of up to {100 * max(losses):.0f} %)" if losses else ""
+
+
 def _at(trial: Trial, verdict: str) -> list[TrialSize]:
     return [size for size in trial.sizes if size.verdict == verdict]
 
@@ -341,8 +348,8 @@ def _advise(
             rule=TRIAL,
             reason=(
                 f"measured on this machine{_over(trial, here.snapshot)}: {collectives} faster at "
-                f"{_spread(_at(trial, 'faster'))}, slower at none{_undecided(trial)}, {_rounds(trial)}, "
-                f"{(trial.date or 'no date')[:10]}"
+                f"{_spread(_at(trial, 'faster'))}, slower at none{_hidden(trial)}{_undecided(trial)}, "
+                f"{_rounds(trial)}, {(trial.date or 'no date')[:10]}"
             ),
             value=value,
             remove_when="a new trial of it does not win" if kind == "workaround" else None,

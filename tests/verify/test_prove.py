@@ -149,6 +149,28 @@ def test_a_setting_that_wins_here_and_loses_there_is_not_kept() -> None:
     assert proof.best is None
 
 
+def hurts_small_ones(settings: Settings, size: int) -> float:
+    return (0.75, 1, 1, 1.06, 1.05, 1.045)[size] if settings.get("NCCL_MIN_CTAS") == "32" else 1.0
+
+
+def test_a_loss_that_hides_in_scatter_is_looked_for_twice_and_stops_a_winner() -> None:
+    proofs = [run(Machine(hurts_small_ones, seed=seed), "NCCL_MIN_CTAS=32") for seed in range(20)]
+    assert all("faster" in verdicts(proof.outcomes[0]) for proof in proofs)
+    assert sum(proof.best is None for proof in proofs) >= 18
+    winners = [run(Machine(more_channels, seed=seed), "NCCL_MIN_CTAS=32") for seed in range(20)]
+    assert sum(proof.best is not None for proof in winners) >= 19
+
+
+def test_what_scatter_may_hide_is_told_with_the_recommendation() -> None:
+    proof = run(Machine(more_channels), "NCCL_MIN_CTAS=32")
+    low = dict(proof.outcomes[0].differences)[CASES[0]].low
+    assert low is not None
+    told = f"slower nowhere that shows; scatter may hide a loss at 64 KiB all_reduce ({100 * low:+.1f} %)"
+    assert told in prove_report.to_text(proof, WHERE)
+    quiet = prove(Machine(more_channels), arms_of({"NCCL_MIN_CTAS": "32"}), CASES[3:], 8)
+    assert "slower nowhere.\n" in prove_report.to_text(quiet, WHERE)
+
+
 def algo_and_channels(settings: Settings, size: int) -> float:
     """Each helps at other sizes."""
     return (1, 1, 1.3, 1, 1, 1)[size] if settings.get("NCCL_ALGO") == "nvls" else 1.0

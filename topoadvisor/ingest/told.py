@@ -67,7 +67,7 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
     "nic.state": _words(ACTIVE="active"),
     "vm.hypervisor": _words(
         none="no, false, bare-metal, baremetal",
-        KVM="kvm, qemu, qemu/kvm, nitro",
+        KVM="kvm, qemu, qemu/kvm, nitro, proxmox, libvirt",
         VMware="vmware, esxi",
         Xen="xen",
         Microsoft="microsoft, hyper-v, hyperv",
@@ -359,7 +359,7 @@ def _by_value(name: str, text: str) -> str:
     truth = TRUTH.get(_fold(text))
     meant = {
         "cpu.model": None if _number(name, text) is not None else "cpu.model_name",
-        "vm.guest": "vm.hypervisor" if truth is None else None,
+        "vm.guest": "vm.hypervisor" if _fold(text) in SPELLINGS["vm.hypervisor"] and truth is None else None,
         "iommu.mode": "iommu.enabled" if truth else None,
         "container.kind": "container.any" if truth else None,
     }

@@ -8,6 +8,10 @@ misses is below 5 %. A difference shows when its interval leaves out zero and it
 One such look is wrong in up to one of twenty trials, and the spread between processes is not normal: small sizes have
 several states. So what shows is a claim, and counts only when `confirm` finds it again, the same way, in rounds made
 afterwards. Their figures are the ones to tell: those that made the claim were chosen because they were large.
+
+Where a variant that wins elsewhere looks slower without showing it, the fresh rounds are taken there, too, and both
+together decide: a loss that hides in scatter has half the room then, and a win is given up too often rather than too
+seldom.
 """
 
 from __future__ import annotations
@@ -18,14 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from topoadvisor.evidence import FEWEST_ROUNDS, LEAST
+from topoadvisor.evidence import FEWEST_ROUNDS, LEAST, SHARP, hidden_loss
 
 Verdict = Literal["faster", "slower", "no difference", "unknown"]
 
 MISS: Final = 0.05
 """Chance that any interval of one trial misses its true value."""
-SHARP: Final = 0.05
-"""Up to this half width an interval is called sharp; beyond it a real difference may hide in it."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,15 @@ class Difference:
     def claim(self) -> bool:
         """It is faster or slower."""
         return self.verdict in ("faster", "slower")
+
+    @property
+    def doubtful(self) -> bool:
+        """It shows no difference, looks slower, and the interval is too wide to tell."""
+        return self.verdict == "no difference" and (self.mean or 0.0) <= -LEAST and self.may_lose is not None
+
+    @property
+    def may_lose(self) -> float | None:
+        return hidden_loss(self.verdict, self.low)
 
     @property
     def sharp(self) -> bool:

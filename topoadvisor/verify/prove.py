@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,6 +26,8 @@ LIKE: Final[dict[str, tuple[tuple[Collective, ...], tuple[int, ...]]]] = {
 of tensor parallelism from decoding to prefill, tokens sent to experts."""
 
 Progress = Callable[[int, int, str], None]
+Rounds = Mapping[Case, Sequence[tuple[float, float]]]
+"""(baseline, variant) of each round, by case."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,12 @@ class Outcome:
         return [case for case, difference in self.differences if difference.claim]
 
     @property
+    def open(self) -> list[Case]:
+        """What fresh rounds decide: the claims, and where one that wins elsewhere may lose."""
+        doubtful = [case for case, difference in self.differences if difference.doubtful] if self.faster else []
+        return [*self.claims, *doubtful]
+
+    @property
     def keep(self) -> bool:
         """It wins somewhere and hurts nowhere."""
         return worth_keeping(self.failure, [difference.verdict for _, difference in self.differences])
@@ -182,7 +190,7 @@ def with_all_together(arms: Sequence[Arm], why: str | None = None) -> list[Arm]:
 def prove(
     group: Group, arms: Sequence[Arm], cases: Sequence[Case], rounds: int, *, progress: Progress = lambda *told: None
 ) -> Proof:
-    """Run the rounds, and as many again for what looks faster or slower, at the sizes where it does.
+    """Run the rounds, and as many again for what looks faster or slower, at the sizes that `Outcome.open` names.
 
     A variant that breaks is dropped, Ctrl-C keeps the complete rounds. Raises Broken when NCCL does not run
     here even as it is, NothingDetermined when it could not be tried.
@@ -195,19 +203,21 @@ def prove(
         raise Broken(f"NCCL does not run here as it is: {first.broken}")
     outcomes = [_outcome(arm, place, first, cases, len(cases) * len(arms)) for place, arm in enumerate(arms)]
     batches = [first]
-    claimants = [outcome for outcome in outcomes if outcome.claims]
+    claimants = [(place, outcome) for place, outcome in enumerate(outcomes) if outcome.claims]
     if claimants:
-        disputed = [case for case in cases if any(case in outcome.claims for outcome in claimants)]
+        disputed = [case for case in cases if any(case in outcome.open for _, outcome in claimants)]
         again = Batch([Seen() for _ in range(len(claimants) + 1)], None, False)
         if not first.broken and not first.interrupted:
-            tried = [outcome.arm for outcome in claimants]
+            tried = [outcome.arm for _, outcome in claimants]
             again = _batch(group, tried, disputed, rounds, progress, read_log=False)
             batches.append(again)
-        claims = sum(len(outcome.claims) for outcome in claimants)
-        confirmed = {
-            id(outcome): _confirmed(outcome, place, again, disputed, claims) for place, outcome in enumerate(claimants)
-        }
-        outcomes = [confirmed.get(id(outcome), outcome) for outcome in outcomes]
+        claims = sum(len(outcome.claims) for _, outcome in claimants)
+        for number, (place, outcome) in enumerate(claimants):
+            fresh = {case: again.pairs(number, disputed.index(case)) for case in outcome.open}
+            before = {case: first.pairs(place, cases.index(case)) for case in outcome.open}
+            settled = _settled(outcome, before, fresh, claims, len(cases) * len(arms))
+            failure = again.seen[number + 1].failure
+            outcomes[place] = replace(settled, differences=[], failure=failure) if failure else settled
     interrupted = batches[-1].interrupted
     complete = [len(each.seen[0].rates) for each in batches]
     notes = ["Interrupted: the rounds that were complete are shown."] if interrupted else []
@@ -283,14 +293,16 @@ def _outcome(arm: Arm, place: int, batch: Batch, cases: Sequence[Case], comparis
     )
 
 
-def _confirmed(outcome: Outcome, place: int, batch: Batch, cases: Sequence[Case], claims: int) -> Outcome:
-    """The outcome with its claims as fresh rounds over these cases leave them."""
-    differences = [
-        (case, confirm(each, batch.pairs(place, cases.index(case)), claims=claims) if each.claim else each)
-        for case, each in outcome.differences
-    ]
-    failure = batch.seen[place + 1].failure
-    return replace(outcome, differences=[] if failure else differences, failure=failure)
+def _settled(outcome: Outcome, before: Rounds, fresh: Rounds, claims: int, comparisons: int) -> Outcome:
+    """The outcome with its claims as fresh rounds leave them, and what was doubtful by all rounds together."""
+    differences = []
+    for case, each in outcome.differences:
+        if each.claim:
+            each = confirm(each, fresh[case], claims=claims)
+        elif case in fresh:
+            each = compare([*before[case], *fresh[case]], comparisons=comparisons)
+        differences.append((case, each))
+    return replace(outcome, differences=differences)
 
 
 def channels_of(run: Run | None) -> int | None:

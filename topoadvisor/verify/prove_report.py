@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topoadvisor import proven
-from topoadvisor.evidence import Trial, TrialSize
+from topoadvisor.evidence import SHARP, Trial, TrialSize
 from topoadvisor.numbers import size_text
-from topoadvisor.verify.difference import SHARP, Difference
+from topoadvisor.verify.difference import Difference
 from topoadvisor.verify.documents import Baseline, Proved, Variant
 from topoadvisor.verify.prove import Outcome, Proof
 from topoadvisor.verify.rank_messages import Case
@@ -73,7 +73,10 @@ def _result(difference: Difference) -> str:
 def _confirming(proof: Proof) -> str:
     if not proof.confirming:
         return ""
-    return f", and {proof.confirming} more for what looked faster or slower, which then decide and are shown"
+    return (
+        f", and {proof.confirming} more for what looked faster or slower: they decide by themselves, and together with "
+        "the others where a winner looked slower without showing it"
+    )
 
 
 def _rate(gbps: float | None) -> str:
@@ -124,7 +127,7 @@ def _recommendation(proof: Proof, saved: str | None) -> list[str]:
     ]
     if best is None:
         return unfit or _nothing_to_keep(proof.outcomes)
-    lines = [*unfit, f"Keep {best.arm.name}: {_wins(best)}, slower nowhere."]
+    lines = [*unfit, f"Keep {best.arm.name}: {_wins(best)}, slower nowhere{_not_excluded(best)}."]
     if best.arm.write_with:
         lines.append(f"The file of the trial is gone; `{best.arm.write_with}` writes it.")
     else:
@@ -185,6 +188,16 @@ def _wins(outcome: Outcome) -> str:
         f"{size_text(case.size_bytes)} {case.collective} ({_percent(difference.mean)})"
         for case, difference in outcome.faster
     )
+
+
+def _not_excluded(outcome: Outcome) -> str:
+    """The sizes at which a loss may hide in scatter."""
+    hidden = [
+        f"{size_text(case.size_bytes)} {case.collective} ({_percent(-each.may_lose)})"
+        for case, each in outcome.differences
+        if each.may_lose is not None
+    ]
+    return f" that shows; scatter may hide a loss at {', '.join(hidden)}, which --rounds narrows" if hidden else ""
 
 
 def _worst(outcome: Outcome) -> str:
