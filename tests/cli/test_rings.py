@@ -74,6 +74,15 @@ def test_the_variables_that_decide_about_ways_are_told(
     assert [note.startswith(told) for note in notes[-1:]] == [True] if told else not any("machine" in n for n in notes)
 
 
+def test_channels_that_meet_a_bound_that_rests_on_an_inference_are_not_called_the_best_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    facts = ("gpu.name=NVIDIA A100-SXM4-80GB", "nccl.version=2.28.9")
+    assert main(["rings", "fixture:paste-8xa100", "--model", "nccl", *(x for f in facts for x in ("--assume", f))]) == 0
+    shown = capsys.readouterr().out
+    assert "240 GB/s, all that the bound allows" in shown
+
+
 def test_every_model_plans_for_the_machine_as_advised(capsys: pytest.CaptureFixture[str]) -> None:
     for model, gbps in (("expected", 300.0), ("nccl", 240.0)):
         found = document(capsys, "fixture:8xa100-p2p-disabled", "--model", model)

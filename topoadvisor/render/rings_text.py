@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 
 from topoadvisor.plan.optimal_rings import Channel, Document
+from topoadvisor.plan.problem import SAME
 from topoadvisor.render.page import Page
 
 MODELS = {
@@ -65,6 +67,8 @@ def _channels(document: Document, page: Page) -> None:
         return
     total = f"{len(equal.channels)} × {equal.gbps_each:.4g} = {equal.total_gbps:.4g} GB/s"
     proven = "the most there can be" if equal.optimal else "the best that was found"
+    if not equal.optimal and equal.total_gbps >= (document.bound_gbps or math.inf) * (1 - SAME):
+        proven = "all that the bound allows"
     page.heading(f"As channels of one speed: {total}, {proven}")
     for order, alike in groupby(_order(channel) for channel in equal.channels):
         page.paragraph(order, first=f"  {len(list(alike)):>2} ×  ", rest=" " * 8)
