@@ -241,6 +241,8 @@ gpu.fabric.route_unhealthy bool | its fabric reports an unhealthy route
 gpu.local_cpus_allowed bool | this process may run on some CPU next to it
 gpu.mig bool | MIG is on
 gpu.measured.host_outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of copies with the host
+gpu.measured.host_gbps number | measured copy with host memory, GB/s, the slower direction; 0 when not measured
+gpu.measured.host_usual_gbps number | what such copies reach elsewhere over a PCIe link of its generation and width
 gpu.measured.host_failed bool | a copy from or to host memory timed out, crashed, failed or arrived changed
 gpu.virtualization text | none, passthrough, vgpu, host-vgpu, host-vsga
 gpu.c2c_gbps number | chip-to-chip link to the CPU, GB/s per direction

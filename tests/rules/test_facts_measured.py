@@ -30,7 +30,7 @@ def findings(machine: str, *runs: Measurement) -> dict[str, list[str]]:
     return {
         each.id: [each.subject, *each.also]
         for each in found
-        if each.id in ("P2P006", "P2P026", "P2P041", "P2P042", "P2P040", "PCI014")
+        if each.id in ("P2P006", "P2P026", "P2P041", "P2P042", "P2P040", "PCI014", "PCI015", "P2P027")
     }
 
 
@@ -124,3 +124,13 @@ def test_p2p_is_not_switched_off_where_copies_through_the_host_fail_too() -> Non
     assert variables(wrong) == ["NCCL_P2P_DISABLE"]
     assert variables(wrong, broken("staged-copy", "gpu:2>gpu:3", "timeout")) == []
     assert variables(broken("peer-copy", "gpu:0>gpu:1", "error")) == []
+
+
+def test_slow_copies_are_found_in_what_was_saved_over_pcie_and_with_the_host_too() -> None:
+    slow_pair = [copy("gpu:0>gpu:1", 3.4), copy("gpu:1>gpu:0", 3.4)]
+    assert findings("4xrtxpro6000", *slow_pair) == {"P2P027": ["gpu:0-gpu:1"]}
+    assert findings("4xrtxpro6000", copy("gpu:0>gpu:1", 39.0)) == {}
+    assert findings("4xrtxpro6000", copy("gpu:0>gpu:1", 3.4, peer_access=False)) == {}
+    hosts = [copy("host>gpu:0", 55.0, "host-copy"), copy("gpu:0>host", 27.4, "host-copy")]
+    assert findings("4xrtxpro6000", *hosts) == {"PCI015": ["gpu:0"]}
+    assert findings("4xrtxpro6000", hosts[0]) == {}

@@ -20,6 +20,11 @@ _WORD: Final = re.compile(r"(?:GPU|gpu:)?([0-9]{1,4})\s*(?:-|–|,|<>|>)\s*(?:GP
 
 _P2P_VARIABLES: Final = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")
 
+_WIRE_SHARE: Final = {True: 0.6, False: 0.4}
+"""Of what NVLinks, and PCIe links, carry on paper: copies that reach less are slow, by the rule P2P027."""
+_CLASS_SHARE: Final = 0.9
+"""Of the median of a pair's class, by the rule P2P028; of copies through host memory, too."""
+
 Answer = Literal["in order", "look here", "not known", "no matter"]
 
 
@@ -303,17 +308,44 @@ def _socket(read: _Reader, *, linked: bool) -> Step:
     )
 
 
+def _slow(read: _Reader) -> str | None:
+    """Why a copy that arrived intact is none to be content with."""
+    direct, staged, wires = (
+        _number(read.pair(name)) for name in ("pair.measured.p2p_gbps", "pair.measured.staged_gbps", "pair.gbps")
+    )
+    any_way, median = (_number(read.pair(f"pair.measured.{name}")) for name in ("uni_gbps", "class_median_gbps"))
+    if direct and wires and direct < _WIRE_SHARE[bool(read.pair("pair.nvlinks"))] * wires:
+        return f"{direct:g} GB/s over links for {wires:g}"
+    if direct and staged and direct < _CLASS_SHARE * staged:
+        return f"{direct:g} GB/s directly, and {staged:g} through host memory"
+    if any_way and median and any_way < _CLASS_SHARE * median:
+        return f"{any_way:g} GB/s, and pairs of its class {median:g}"
+    return None
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 def _measured(read: _Reader) -> Step:
     outcome = read.pair("pair.measured.outcome")
     outcome = None if outcome == "skipped" else outcome
-    answer: Answer = "not known" if outcome is None else "in order" if outcome == "ok" else "look here"
+    slow = _slow(read) if outcome == "ok" else None
+    answer: Answer = "not known" if outcome is None else "in order" if outcome == "ok" and not slow else "look here"
     return Step(
         name="measured",
         answer=answer,
         why="Nothing was measured; a copy with a deadline and checked data decides what the steps above leave open."
         if outcome is None
-        else f"Copies between the two: {outcome}.",
-        evidence=read.told(answer, "pair.measured.uni_gbps", "pair.measured.staged_gbps", "pair.gbps")
+        else f"Copies between the two: {outcome}{f', and slow: {slow}' if slow else ''}.",
+        evidence=read.told(
+            answer,
+            "pair.measured.uni_gbps",
+            "pair.measured.staged_gbps",
+            "pair.measured.class_median_gbps",
+            "pair.gbps",
+            "gpu.measured.host_gbps",
+        )
         if outcome
         else [],
         command="topoadvisor verify",

@@ -9,6 +9,7 @@ from typing import Final
 
 from topoadvisor import runs as saved
 from topoadvisor.evidence import Measurement
+from topoadvisor.hardware import catalogue
 from topoadvisor.rules.scope import Known, Scope, Unknown
 
 _CLASS_LEAST: Final = 3
@@ -31,8 +32,14 @@ def by_pair(runs: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
 
 
 def of_gpu(scope: Scope, index: int, runs: Iterable[Measurement]) -> None:
-    """Record how copies between the GPU and host memory ended."""
-    worst = saved.worst(run for run in runs if saved.host_gpu(run) == index)
+    """Record how copies between the GPU and host memory ended, how fast they are, and how fast they should be."""
+    mine = [run for run in runs if saved.host_gpu(run) == index]
+    worst = saved.worst(mine)
+    rates = [run.gbps for run in mine if run.kind == saved.TO_HOST and not saved.failed(run) and run.gbps]
+    scope.put("gpu.measured.host_gbps", Known(min(rates, default=0.0), _ORIGIN if rates else "not measured"))
+    band = catalogue.host_copy_band(scope.value("gpu.pcie.max_gen"), scope.value("gpu.pcie.current_width"))
+    why = "nothing is published for its PCIe link, or that was not read"
+    scope.read("gpu.measured.host_usual_gbps", band.expected_uni if band else None, "catalogue", why)
     scope.read("gpu.measured.host_outcome", worst, _ORIGIN, _NOT_MEASURED)
     scope.put("gpu.measured.host_failed", Known(scope.value("gpu.measured.host_outcome") in saved.FAILED, "derived"))
 
