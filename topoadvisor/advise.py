@@ -394,7 +394,7 @@ def _value(base: FactBase, name: str) -> Any:
 def _summary(snapshot: Snapshot, topology: Topology, base: FactBase) -> NodeSummary:
     return NodeSummary(
         gpus=" · ".join(_gpu_line(snapshot, base)),
-        interconnect=" · ".join(_interconnect_line(topology, base)),
+        interconnect=" · ".join([*_interconnect_line(topology, base), *_to_the_cpu(topology)]),
         host=" · ".join(_host_line(snapshot, base)),
     )
 
@@ -435,6 +435,19 @@ def _interconnect_line(topology: Topology, base: FactBase) -> Iterator[str]:
         )
         yield "PCIe: " + ", ".join(counted) + (" (inferred)" if reasoned else "")
     yield f"P2P: {_told(base, 'p2p.summary', 'not read')}"
+
+
+def _to_the_cpu(topology: Topology) -> Iterator[str]:
+    """Links of the GPUs' own to their CPU: chip-to-chip on Grace, NVLinks on POWER."""
+    found = Counter(
+        ("C2C" if edge["kind"] == "c2c" else f"NV{edge['count']}", edge["gbps"])
+        for gpu in topology.gpus
+        for _, end, edge in topology.graph.edges(gpu, data=True)
+        if edge["kind"] in ("c2c", "nvlink") and end.startswith("numa:")
+    )
+    for (name, gbps), count in found.items():
+        rate = f" ({gbps:.4g} GB/s)" if gbps is not None else ""
+        yield f"to the CPU: {name}{rate} on {count} of {len(topology.gpus)} GPUs"
 
 
 def _through(topology: Topology, base: FactBase) -> str:

@@ -205,3 +205,38 @@ def test_classes_of_a_tree_are_those_of_the_matrix_of_the_same_machine() -> None
     topology = graph.build(read(matrix + "\n\n" + tree))
     assert topology.disagreements == ()
     assert topology.pair("gpu:0", "gpu:1").link_class == "NODE"
+
+
+MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n"
+BARE_TREE = """\
+-[0000:00]-+-00.0
+           +-01.1-[01]--+-00.0
+           |            \\-00.1
+           \\-03.1-[02]----00.0
+"""
+CARDS = """\
+01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)
+\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1
+\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x8 (downgraded)
+02:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)
+\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1
+\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x16
+"""
+
+
+def test_a_tree_without_names_places_what_other_texts_name() -> None:
+    found = read(f"{BARE_TREE}\n{CARDS}")
+    assert [device.address for device in found.pci or () if device.parent == "0000:00:01.1"] == [
+        "0000:01:00.0",
+        "0000:01:00.1",
+    ]
+    assert str(graph.build(found).pair("gpu:0", "gpu:1").link_class) == "PHB"
+    assert found.origins["pci"] == "lspci -t"
+    assert found.origins["pci:0000:01:00.0.link_width"] == "lspci -vv"
+    assert read(BARE_TREE).gpus == []
+
+
+def test_a_link_that_lspci_shows_narrow_is_narrow_below_a_printed_matrix_too() -> None:
+    built = graph.build(read(f"{MATRIX}\n{CARDS}"))
+    rates = {a: edge["gbps"] for a, b, edge in built.graph.edges(data=True) if a.startswith("gpu:")}
+    assert rates["gpu:1"] == pytest.approx(2 * rates["gpu:0"], rel=1e-3)

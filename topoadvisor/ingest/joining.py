@@ -57,7 +57,7 @@ def number(parts: Sequence[Part], numbered: Sequence[Part]) -> list[Part]:
         part = replace(part, snapshot=_renumbered(part, mapping))
         if lost := [body for body in bodies if body.index is None and any(at == place for at, _ in body.seen)]:
             part = part.noted(reason=_lost(lost, len(indexes)))
-        elif inferred:
+        elif inferred and part.snapshot.gpus:
             part = part.noted(reason=IN_BUS_ORDER)
         result.append(part)
     return result

@@ -117,7 +117,8 @@ def tree_part(lines: Iterable[Line], file: str) -> Part | None:
     for line in lines:
         for function in _tree_line(line.text.expandtabs(8).rstrip(), columns):
             functions.setdefault(function.address, function)
-    return _part("lspci -tv", functions, [], file)
+    named = any(function.description for function in functions.values())
+    return _part("lspci -tv" if named else "lspci -t", functions, [], file)
 
 
 def _tree_line(text: str, columns: dict[int, tuple[str, str, str | None]]) -> Iterator[_Function]:
@@ -256,7 +257,8 @@ def _hang_on_bus_zero(functions: dict[str, _Function]) -> list[str]:
 
 
 def _part(name: str, functions: dict[str, _Function], notes: list[str], file: str) -> Part | None:
-    wanted = {address for address, function in functions.items() if _matters(function)}
+    # A tree without names does not tell what matters: texts beside it may.
+    wanted = {address for address, function in functions.items() if name == "lspci -t" or _matters(function)}
     for address in list(wanted):
         above = functions[address].parent
         while above is not None and above not in wanted:

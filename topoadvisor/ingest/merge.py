@@ -335,13 +335,22 @@ def _snapshot(machine: _Machine) -> Snapshot:
 
 
 def _origins(machine: _Machine) -> dict[str, str]:
-    """Who said what about GPUs, NICs, host and driver; of the links, which all come from one listing, the first.
+    """Who said what about GPUs, NICs, host and driver; of the NVLinks, which all come from one listing, the first; of
+    the PCI functions the link rates at the GPUs.
 
     Who shows the last of the GPUs shows how many there are.
     """
     if last := machine.origins.get(f"gpu:{max(machine.gpus, default=-1)}"):
         machine.origins["gpus"] = last
-    told = {key: name for key, name in machine.origins.items() if not key.startswith(("pci:", "numa:"))}
+    addresses = [gpu.address for gpu in machine.gpus.values() if gpu.address is not None]
+    ports = [device.parent for address in addresses if (device := (machine.pci or {}).get(address)) is not None]
+    at_gpus = {f"pci:{address}" for address in (*addresses, *ports)}
+    told = {
+        key: name
+        for key, name in machine.origins.items()
+        if not key.startswith(("pci:", "numa:"))
+        or ("link_" in key and key.rpartition(".")[0] in at_gpus and name != machine.origins.get("pci"))
+    }
     return {key: name for key, name in told.items() if "/link:" not in key or "/link:0." in key}
 
 

@@ -200,23 +200,26 @@ def _links_of_pairs(gpu: Gpu, topology: Topology, why: str) -> Fact:
 
 def _pcie(scope: Scope, gpu: Gpu, device: PciDevice | None, port: PciDevice | None, sources: Sources) -> None:
     subject = f"gpu:{gpu.index}"
-    nvml, sysfs = sources.origin(*NVML), sources.origin(*PCI)
+    nvml = sources.origin(*NVML)
     why = sources.why(*NVML, *PCI, call="PcieLink", subject=subject)
 
     def first(fact: str, *candidates: tuple[int | None, str]) -> None:
         value, origin = next(((value, origin) for value, origin in candidates if value), (None, ""))
         scope.read(fact, value, origin, why)
 
+    def listed(of: PciDevice, key: str) -> str:
+        return sources.place(f"pci:{of.address}", key, *PCI)
+
     link = gpu.pcie or PcieLink()
     function = device or PciDevice(address="")
     current, top = catalogue.pcie_gen(function.link_speed_gts), catalogue.pcie_gen(function.max_link_speed_gts)
-    first("gpu.pcie.current_gen", (link.current_gen, nvml), (current, sysfs))
+    first("gpu.pcie.current_gen", (link.current_gen, nvml), (current, listed(function, "link_speed_gts")))
     first("gpu.pcie.max_gen", (link.max_gen, nvml))
-    first("gpu.pcie.device_max_gen", (link.device_max_gen, nvml), (top, sysfs))
-    first("gpu.pcie.current_width", (link.current_width, nvml), (function.link_width, sysfs))
+    first("gpu.pcie.device_max_gen", (link.device_max_gen, nvml), (top, listed(function, "max_link_speed_gts")))
+    first("gpu.pcie.current_width", (link.current_width, nvml), (function.link_width, listed(function, "link_width")))
     # NVML's maximum is that of device and slot together; the device's own stands in its PCIe capability.
-    first("gpu.pcie.max_width", (function.max_link_width, sysfs), (link.max_width, nvml))
-    first("gpu.pcie.port_width", (port.max_link_width if port else None, sysfs))
+    first("gpu.pcie.max_width", (function.max_link_width, listed(function, "max_link_width")), (link.max_width, nvml))
+    first("gpu.pcie.port_width", (port.max_link_width, listed(port, "max_link_width")) if port else (None, ""))
     state = gpu.performance_state
     scope.read(
         "gpu.pcie.replays",

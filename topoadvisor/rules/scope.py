@@ -167,6 +167,10 @@ class Sources:
             (name for name in names if name in self._sources and _answered(self._sources[name])), self._fallback
         )
 
+    def place(self, subject: str, key: str, *names: str) -> str:
+        """Who said one value of a subject, where several texts were put together; else as `origin`."""
+        return self._origins.get(f"{subject}.{key}") or self.origin(*names)
+
     def said(self, subject: str = "") -> dict[str, str]:
         """Fact → the source that said it, for one subject of a snapshot that was put together from several texts."""
         kind = "pair.p2p." if ">" in subject else f"{subject.partition(':')[0]}."

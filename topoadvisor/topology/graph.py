@@ -96,7 +96,9 @@ def _infer_tree(
     homes: dict[str, int | str] = {node: id for node, id in numa.items() if id is not None and id >= 0}
     # Texts tell GPUs apart only among themselves.
     homes = {node: home for node, home in given.printed.homes.items() if isinstance(home, int) or not homes} | homes
-    result = inferred.grow(graph, hierarchy, [*given.gpus, *given.nics], known, homes, given.gpus)
+    listed = {device.address: device for device in given.snapshot.pci or ()}
+    rates = {node: bandwidth.pcie_link(listed.get(gpu.address or ""), None, gpu) for node, gpu in given.gpus.items()}
+    result = inferred.grow(graph, hierarchy, [*given.gpus, *given.nics], known, homes, rates)
     notes += result.notes
     numbered = frozenset(result.numbered)
     notes += host.grow(graph, hierarchy, given.snapshot.host, result.homes, numbered, origin="inferred")

@@ -12,8 +12,7 @@ from itertools import combinations
 
 import networkx as nx
 
-from topoadvisor.snapshot import Gpu
-from topoadvisor.topology import bandwidth
+from topoadvisor.topology.bandwidth import PcieRate
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
 from topoadvisor.topology.pcie_tree import Hierarchy, add_node
 
@@ -41,11 +40,12 @@ def grow(
     devices: Sequence[str],
     known: Pairs,
     homes: Mapping[str, int | str],
-    gpus: Mapping[str, Gpu],
+    rates: Mapping[str, PcieRate],
 ) -> Inferred:
     """Build the tree above `devices` (in the graph already) from the classes of their pairs.
 
-    Pairs are keyed in the order of `devices`. `homes` are NUMA nodes, or texts (CPU lists) that differ between them.
+    Pairs are keyed in the order of `devices`. `homes` are NUMA nodes, or texts (CPU lists) that differ between them;
+    `rates` those of the GPUs' own links.
     Classes that contradict each other give a note; the nearer one shapes the tree.
     """
     result = Inferred()
@@ -58,7 +58,7 @@ def grow(
         for level in (LinkClass.PIX, LinkClass.PXB, LinkClass.PHB, LinkClass.NODE)
     }
     _note_contradictions(known, parts, result.notes)
-    grower = _Grower(graph, hierarchy, gpus, result, parts)
+    grower = _Grower(graph, hierarchy, rates, result, parts)
     for numa, nodes in _numa_nodes(parts[LinkClass.NODE], homes, result):
         grower.add_numa(numa, nodes)
     return result
@@ -185,7 +185,7 @@ def _stands_alone(
 class _Grower:
     graph: nx.Graph[str]
     hierarchy: Hierarchy
-    gpus: Mapping[str, Gpu]
+    rates: Mapping[str, PcieRate]
     result: Inferred
     parts: Mapping[LinkClass, list[tuple[str, ...]]]
     roots: int = 0
@@ -228,7 +228,7 @@ class _Grower:
     def _add_switch(self, above: str | None, devices: tuple[str, ...]) -> str:
         node = f"switch:{self.switches}"
         self.switches += 1
-        card = not any(device in self.gpus for device in devices)
+        card = not any(device in self.rates for device in devices)
         label = "one card or switch" if card else "PCIe switch"
         add_node(self.graph, self.hierarchy, node, "bridge", label, inferred=True, role="switch", address=None)
         self.hierarchy.role[node] = "switch"
@@ -237,8 +237,7 @@ class _Grower:
         return node
 
     def _join(self, child: str, above: str) -> None:
-        gpu = self.gpus.get(child)
-        rate = bandwidth.pcie_link(None, None, gpu) if gpu is not None else bandwidth.PcieRate()
+        rate = self.rates.get(child, PcieRate())
         self.hierarchy.parent[child] = above
         self.graph.add_edge(
             child,
