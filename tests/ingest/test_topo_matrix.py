@@ -435,3 +435,28 @@ def test_cutting_a_text_anywhere_gives_a_matrix_or_a_sentence() -> None:
         except InputError:
             continue
         assert all(cells.items() <= whole.cells[row].items() for row, cells in cut.cells.items())
+
+
+DRAWN = """\
++------+------+------+-----------+----------+
+|      | GPU0 | GPU1 | CPU       | NUMA     |
+|      |      |      | Affinity  | Affinity |
++======+======+======+===========+==========+
+| GPU0 | X    | NV4  | 0-31,     | 0        |
+|      |      |      | 64-95     |          |
++------+------+------+-----------+----------+
+| GPU1 | NV4  | X    | 32-63,96- | 1        |
+|      |      |      | 127       |          |
++------+------+------+-----------+----------+
+"""
+
+
+def test_cells_that_a_formatter_broke_inside_their_column() -> None:
+    for text in (DRAWN, "\n".join(line for line in DRAWN.split("\n") if line[:1] == "|")):
+        matrix = one(text)
+        assert matrix.cpu_affinity == {"GPU0": "0-31,64-95", "GPU1": "32-63,96-127"}
+        assert matrix.numa_affinity == {"GPU0": "0", "GPU1": "1"}
+        assert matrix.damaged == []
+    halves = one(DRAWN.replace("0-31, ", "0-31  "))
+    assert halves.cpu_affinity["GPU0"] is None
+    assert [(cell.row, cell.text) for cell in halves.damaged] == [("GPU0", "0-31 64-95")]

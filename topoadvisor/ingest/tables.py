@@ -265,10 +265,12 @@ class _Finder:
         if not self._growing or self._growing.header is None or line.position != self._last_row + 1:
             return False
         header, row = self._growing.header, self._growing.rows[-1]
+        if row.grid:
+            return self._take_wrapped_fields(self._growing, line)
         affinities = len(header.affinities) if row.label.startswith("GPU") else 0
         missing = len(header.columns) + affinities - len(row.tokens)
         tokens = _tokens(line)
-        if row.grid or not tokens or _is_line_number(tokens[0], row):
+        if not tokens or _is_line_number(tokens[0], row):
             return False
         cells = (*row.tokens, *tokens)
         whole = _pieced(row.tokens[-1], tokens[0]) if len(tokens) == missing + 1 else None
@@ -280,6 +282,25 @@ class _Finder:
         if not all(_is_cell(token.text) for token in cells[len(row.tokens) :]):
             return False
         self._growing.rows[-1] = Row(row.label, row.label_start, cells, grid=False)
+        self._last_row = line.position
+        return True
+
+    def _take_wrapped_fields(self, growing: Table, line: Line) -> bool:
+        """The second line of a drawn row whose cells were broken in their columns."""
+        row = growing.rows[-1]
+        labels = sum(field.start <= row.label_start for field in _fields(row.line))
+        fields = _fields(line) if _is_grid(line) else ()
+        rest = [field.text for field in fields[labels:]]
+        if not any(rest) or any(field.text for field in fields[:labels]) or len(rest) > len(row.tokens):
+            return False
+        if not all(_is_cell(more.strip(",-")) for more in rest if more):
+            return False
+        # Whether what makes no cell together was one or two is not known: with a space it shows as damaged.
+        cells = [
+            replace(cell, text=_rejoined(cell.text, more) if more else cell.text)
+            for cell, more in zip(row.tokens, rest, strict=False)
+        ]
+        growing.rows[-1] = replace(row, tokens=(*cells, *row.tokens[len(rest) :]))
         self._last_row = line.position
         return True
 
@@ -300,10 +321,19 @@ def _pieced(end: Token, start: Token) -> str | None:
     if above[-1:].isspace() or below[:1].isspace():
         return None
     whole = f"{end.text}{',' if above.endswith(',') or below.startswith(',') else ''}{start.text}"
-    if whole[0].isdecimal() and not _LIST.fullmatch(whole):
-        return None
-    runs = [[int(number) for number in run.split("-")] for run in re.findall(r"[0-9]+-[0-9]+", whole)]
-    return whole if _is_cell(whole) and all(first <= last for first, last in runs) else None
+    return whole if _is_whole(whole) else None
+
+
+def _rejoined(text: str, more: str) -> str:
+    return text + more if _is_whole(text + more) else f"{text} {more}"
+
+
+def _is_whole(text: str) -> bool:
+    """A cell, and when it is a list of CPUs or nodes one that counts upwards."""
+    if text[0].isdecimal() and not _LIST.fullmatch(text):
+        return False
+    runs = [[int(number) for number in run.split("-")] for run in re.findall(r"[0-9]+-[0-9]+", text)]
+    return _is_cell(text) and all(first <= last for first, last in runs)
 
 
 def _is_line_number(token: Token, above: Row) -> bool:
