@@ -135,6 +135,7 @@ class Estimator:
         return [
             *self._settings,
             *self._failed_pairs(gpus, mine),
+            *self._slow_pairs(gpus, mine),
             *self._failed(gpus, mine),
             *(f"Doubted, and not counted: {why}." for why in doubted),
             *self._made_elsewhere(mine),
@@ -151,6 +152,16 @@ class Estimator:
             told = [f"GPU{a}–GPU{b} ({failure.direct or failure.staged})" for (a, b), failure in broken.items()]
             unused = ", so collectives that were measured over them are not counted" if mine else ""
             yield f"Copies failed when they were measured, and NCCL may use these links: {_some(told)}{unused}."
+
+    def _slow_pairs(self, gpus: Sequence[int], mine: Sequence[Measurement]) -> Iterator[str]:
+        """Pairs of which NCCL's model knows the wires alone; a measured collective went over them as they are."""
+        told = []
+        for pair in self._facts.subjects["pair"]:
+            a, b = (int(end.removeprefix("gpu:")) for end in pair.id.split("-"))
+            if {a, b} <= set(gpus) and not mine and (below := ways.below_wires(pair)):
+                told.append(f"GPU{a}–GPU{b} ({below[0]:g} of {below[1]:g} GB/s)")
+        if told:
+            yield f"NCCL's model knows the wires alone, and measured copies are far slower than these: {_some(told)}."
 
     def _made_elsewhere(self, mine: Sequence[Measurement]) -> Iterator[str]:
         """What the newest measurements were made with, where this machine has another."""

@@ -342,3 +342,15 @@ def test_measurements_are_not_told_of_a_machine_with_assumed_settings() -> None:
 def test_machines_whose_bandwidths_are_not_known() -> None:
     with pytest.raises(NothingDetermined):
         estimates.cost(machine("paste-8xa100"), "all_reduce")
+
+
+def test_copies_far_below_their_wires_are_said_while_no_collective_was_measured() -> None:
+    slow = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=198.0, peer_access=True, data_ok=True)
+    said = (
+        "NCCL's model knows the wires alone, and measured copies are far slower than these: GPU0–GPU1 "
+        "(198 of 450 GB/s)."
+    )
+    assert said in estimates.cost(measured(slow), "all_reduce", [1 << 30]).warnings
+    assert said not in estimates.cost(measured(slow, run()), "all_reduce", [1 << 30]).warnings
+    well = msgspec.structs.replace(slow, gbps=396.0)
+    assert estimates.cost(measured(well), "all_reduce", [1 << 30]).warnings == []

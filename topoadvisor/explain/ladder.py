@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from topoadvisor import ways
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.rules import engine
 from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown, gather
@@ -20,8 +21,6 @@ _WORD: Final = re.compile(r"(?:GPU|gpu:)?([0-9]{1,4})\s*(?:-|–|,|<>|>)\s*(?:GP
 
 _P2P_VARIABLES: Final = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")
 
-_WIRE_SHARE: Final = {True: 0.6, False: 0.4}
-"""Of what NVLinks, and PCIe links, carry on paper: copies that reach less are slow, by the rule P2P027."""
 _CLASS_SHARE: Final = 0.9
 """Of the median of a pair's class, by the rule P2P028; of copies through host memory, too."""
 
@@ -310,12 +309,12 @@ def _socket(read: _Reader, *, linked: bool) -> Step:
 
 def _slow(read: _Reader) -> str | None:
     """Why a copy that arrived intact is none to be content with."""
-    direct, staged, wires = (
-        _number(read.pair(name)) for name in ("pair.measured.p2p_gbps", "pair.measured.staged_gbps", "pair.gbps")
+    if below := ways.below_wires(read.subject):
+        return f"{below[0]:g} GB/s over links for {below[1]:g}"
+    direct, staged, any_way, median = (
+        _number(read.pair(f"pair.measured.{name}"))
+        for name in ("p2p_gbps", "staged_gbps", "uni_gbps", "class_median_gbps")
     )
-    any_way, median = (_number(read.pair(f"pair.measured.{name}")) for name in ("uni_gbps", "class_median_gbps"))
-    if direct and wires and direct < _WIRE_SHARE[bool(read.pair("pair.nvlinks"))] * wires:
-        return f"{direct:g} GB/s over links for {wires:g}"
     if direct and staged and direct < _CLASS_SHARE * staged:
         return f"{direct:g} GB/s directly, and {staged:g} through host memory"
     if any_way and median and any_way < _CLASS_SHARE * median:
