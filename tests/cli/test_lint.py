@@ -65,6 +65,15 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, capsys: pytest.Ca
     assert main(["lint", str(tmp_path), "--format", "github"]) == 2
     assert "::error file=" in (told := capsys.readouterr().out)
     assert "x.yaml,line=2,col=1,title=not read::this is no YAML" in told
+    # So it is with files that a hook names one by one, templates too.
+    path.write_text("a: ${{ NCCL_NET }}\nb: [\n", encoding="utf-8")
+    (tmp_path / "bad.sh").write_text("export NCCL_BUFFSIZE=8M\n", encoding="utf-8")
+    assert main(["lint", str(path), str(tmp_path / "bad.sh")]) == 2
+    told = capsys.readouterr().out
+    assert "not read:" in told
+    assert "ENV111 NCCL_BUFFSIZE=8M" in told
+    (tmp_path / "bad.sh").unlink()
+    path.write_text("NCCL_NET: [\n", encoding="utf-8")
     assert main(["lint", str(tmp_path), "--format", "sarif"]) == 2
     run = json.loads(capsys.readouterr().out)["runs"][0]
     assert run["invocations"][0]["toolExecutionNotifications"][0]["level"] == "error"

@@ -134,8 +134,29 @@ def test_nccl_conf_is_recommended_only_for_what_nccl_reads() -> None:
 
 
 def test_a_typo_is_answered_with_the_nearest_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "NCCL_P2P_LEVL"]) == 2
-    assert "Did you mean NCCL_P2P_LEVEL" in capsys.readouterr().err
+    assert main(["explain", "OFI_NCL_PROTOCOL"]) == 2
+    assert "Did you mean OFI_NCCL_PROTOCOL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("NCCL_P2P_LEVL", ["NCCL_P2P_LEVEL"]),
+        ("NCCL_NSOCS_PERTHREAD", ["NCCL_NSOCKS_PERTHREAD"]),
+        ("NCCL_AVOID_RECORD_STREAMS", ["TORCH_NCCL_AVOID_RECORD_STREAMS"]),
+        ("NCCL_GIN_BACKEND", []),
+    ],
+)
+def test_a_name_of_nccls_kind_that_no_release_knows_does_nothing(word: str, meant: list[str]) -> None:
+    assert "no release of NCCL reads this name" in _say(word)
+    found = lookup.explain(word, RULES, None).invention
+    assert found is not None
+    assert found.instead == meant
+
+
+def test_no_made_up_name_is_suggested() -> None:
+    for word in ("GIN_ENABLED", "TORCH_NCCL_GIN_ENABLED", "CUMEM_DISABLE"):
+        assert not set(lookup.nearest(word, RULES)) & set(register.inventions())
 
 
 @pytest.mark.parametrize("word", ["RCCL_\x1b[31m", "HSA_" + "A" * 500, "RCCL_ X"])

@@ -515,3 +515,32 @@ def test_items_of_compose_are_taken_as_they_are() -> None:
 
 def test_quotes_of_a_word_processor_are_letters() -> None:
     assert codes("export NCCL_SOCKET_IFNAME=“eth0”") == ["ENV112"]
+
+
+def test_what_a_build_calls_its_own_places_may_end_with_its_step() -> None:
+    build = "FROM x\nRUN export NVSHMEM_DIR=/opt/nvshmem && pip install .\nRUN export NCCL_NET=IB\n"
+    assert codes(build, "Dockerfile") == ["ENV132"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        ("", ["ENV114", "ENV102", "ENV111"]),
+        ("ENV HSA_NO_SCRATCH_RECLAIM=1\n", ["ENV111"]),
+        ("ENV RCCL_MSCCL_ENABLE=0\n", ["ENV111"]),
+        ("# HSA_NO_SCRATCH_RECLAIM=1 is for others\n", ["ENV114", "ENV102", "ENV111"]),
+    ],
+)
+def test_a_file_for_amds_gpus_is_not_held_to_nccls_names_and_limits(mark: str, expected: list[str]) -> None:
+    # AMD's images set 112 channels, of which RCCL has more than NCCL. Numbers it reads as NCCL does.
+    text = f"FROM x\n{mark}ENV NCCL_MIN_NCHANNELS=112\nENV NCCL_RINGS_OF_ITS_OWN=1\nENV NCCL_BUFFSIZE=8M\n"
+    found = report(text, "Dockerfile")
+    assert [each.code for each in found.findings if each.severity != "info"] == expected
+    assert any("for AMD GPUs" in each.reason for each in found.unknown) == (len(expected) == 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_GPUVIZ_READ_INTERVAL_IN_MICROSECONDS", "NCCL_TELEMETRY_MODE", "NCCL_CHECKPOINT_KVS_TIMEOUT"]
+)
+def test_names_that_plugins_and_libraries_beside_nccl_read_are_not_unknown(name: str) -> None:
+    assert not codes(f"export {name}=1\n./train\n")

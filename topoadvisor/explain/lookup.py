@@ -21,6 +21,7 @@ from topoadvisor.vocabulary import VOCABULARY
 SCHEMA: Final = "topoadvisor.explain/1"
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,79}")
+_NCCLS: Final = re.compile(r"NCCL_[A-Z0-9_]{1,75}")
 _NEAREST: Final = 3
 
 Kind = Literal["variable", "invention", "rule", "code", "term", "fact", "family", "pair"]
@@ -157,8 +158,17 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
     if _NAME.fullmatch(name) and (family := settings.family(name)) is not None:
         near = [other for other in close if other.startswith(family.name)]
         return Explanation(word=word, kind="family", family=family, near=near)
+    if _NCCLS.fullmatch(name):
+        return Explanation(word=word, kind="invention", invention=_unknown(name), rules=mentions(name, rules))
     hint = f"Did you mean {' or '.join(close)}?" if close else "It explains variables, rules, terms and facts."
     raise TopoAdvisorError(f"there is nothing to explain for {word[:80]}", hint=hint)
+
+
+def _unknown(name: str) -> Invention:
+    from topoadvisor.lint.spelling import nearest
+
+    why = f"It is none of the names up to NCCL {settings.NEWEST}; only a plugin could read it."
+    return Invention(name=name, instead=nearest(name), why=why)
 
 
 def _check_code(word: str) -> CheckCode | None:
@@ -186,7 +196,7 @@ def nearest(word: str, rules: Iterable[Rule]) -> list[str]:
     """The names that a word was probably meant to be, best first, at most three."""
     from difflib import get_close_matches
 
-    names = [*settings.registry(), *settings.neighbours(), *settings.inventions(), *VOCABULARY]
+    names = [*settings.registry(), *settings.neighbours(), *VOCABULARY]
     names += [spelling for term in glossary.terms().values() for spelling in (term.name, *term.also)]
     names += [name for rule in rules for name in (rule.id, rule.name)]
     by_case = {name.lower(): name for name in names}

@@ -79,7 +79,7 @@ class FileRead(Struct, frozen=True, kw_only=True):
 
 
 class NotRead(Struct, frozen=True, kw_only=True):
-    """A file of a folder that could not be parsed as what its name says."""
+    """A file that could not be parsed as what its name says."""
 
     file: str
     line: int | None = None

@@ -36,6 +36,10 @@ from topoadvisor.snapshot import Snapshot
 _LONGEST: Final = 600
 """Letters of a message; a value may have millions."""
 _NEEDS: Final = {"NVSHMEM_IB_ENABLE_IBGDA"}
+_AMD: Final = re.compile(r"^[^#\n]*\b(name:[ \t]*[\"']?(RCCL|HSA)_|(RCCL|HSA)_[A-Z0-9_]+[\"']?\]?[ \t]*[=:])", re.M)
+"""Lines that set what only AMD's libraries read."""
+_NCCLS_OWN: Final = frozenset({"ENV102", "ENV103", "ENV104", "ENV106", "ENV114"})
+"""Checks of what differs between NCCL and AMD's RCCL, which reads the same names: which there are, and their limits."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Source:
     """UTF-8 decoded with `surrogateescape`, without a byte order mark."""
     kind: Kind
     named: bool = True
-    """The user named it: that it cannot be parsed is an error, and not only a note."""
+    """The user named it: that it cannot be parsed is an error, even of a template."""
     marked: bool = False
     """The file begins with a byte order mark."""
 
@@ -76,8 +80,8 @@ def lint(
     """Judge all files. `version` is NCCL's, None = that of the machine, or not known and the newest is taken.
 
     `effects` predicts what lines change on the machine; None = only the rules judge. `overridden`: the sources are in
-    force together, the first one above the others. Raises InputError for a file that the user named and that cannot be
-    parsed.
+    force together, the first one above the others. Raises InputError when the only file is one that the user named and
+    that cannot be parsed.
     """
     machine = MachineJudge(snapshot, version, rules, effects)
     if version is None and machine.version is not None:
@@ -93,14 +97,14 @@ def lint(
         try:
             file = _File(source, judge)
         except Unreadable as error:
-            if source.named:
+            if source.named and len(sources) == 1:
                 raise _unreadable(source, error) from None
             not_read.append(
                 NotRead(
                     file=printable(source.file),
                     line=error.line,
                     column=error.column,
-                    templates=error.templates,
+                    templates=error.templates and not source.named,
                     reason=shown(error.message),
                 )
             )
@@ -171,6 +175,7 @@ class _File:
         self.source = source
         self._judge = judge
         self._lines = source.text.split("\n")
+        self._for_amd = not judge.machine and _AMD.search(source.text) is not None
         self._starts = [0, *(match.end() for match in re.finditer("\n", source.text))]
         self.contents = embedded.read(Piece(source.text), source.kind, version=judge.version)
         self.contents.assignments.sort(key=lambda each: each.at)
@@ -195,8 +200,9 @@ class _File:
             yield Found(remark.code, remark.at, remark.variable, remark.message, remark.severity, repair=remark.repair)
         for each in self.contents.assignments:
             line = self._line(each.at)
-            yield from names.check(each, self.contents, self._judge)
-            yield from values.check(each, self._judge)
+            for found in (*names.check(each, self.contents, self._judge), *values.check(each, self._judge)):
+                if not (self._for_amd and found.code in _NCCLS_OWN and found.variable.startswith("NCCL_")):
+                    yield found
             if not machine_known:
                 yield from values.without_machine(each, self.contents, self._judge)
             statement = each.at if each.statement is None else each.statement
@@ -284,12 +290,20 @@ class _File:
 
     def prerequisites(self) -> Iterator[Undecided]:
         """Variables that need what no source of a snapshot tells."""
+        first = next((each for each in self.contents.assignments if each.name.startswith("NCCL_")), None)
+        if self._for_amd and first is not None:
+            line, column = self._place(first.at)
+            reason = "the file is for AMD GPUs: which names and limits their RCCL has is not known here"
+            yield Undecided(
+                file=printable(self.source.file), line=line, column=column, code="", variable=first.name, reason=reason
+            )
         for each in self.contents.assignments:
             if each.name in _NEEDS and (each.value or "").lower() in ("1", "true", "yes", "on"):
                 line, column = self._place(each.at)
                 reason = (
-                    "it needs GPUDirect RDMA (nvidia-peermem or DMA-BUF), a ConnectX NIC, and the driver options "
-                    "NVreg_EnableStreamMemOPs=1 and PeerMappingOverride=1 or NVSHMEM_IBGDA_NIC_HANDLER=cpu"
+                    "the machine may lack what it takes: it needs GPUDirect RDMA (nvidia-peermem or DMA-BUF), a "
+                    "ConnectX NIC, and the driver options NVreg_EnableStreamMemOPs=1 and PeerMappingOverride=1 or "
+                    "NVSHMEM_IBGDA_NIC_HANDLER=cpu"
                 )
                 yield Undecided(
                     file=printable(self.source.file),

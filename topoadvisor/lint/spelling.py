@@ -19,6 +19,16 @@ def one_letter_apart(one: str, other: str) -> bool:
     return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[:2][::-1] and a[2:] == b[2:])
 
 
+def nearest(name: str) -> list[str]:
+    """The real names that a name of NCCL's kind was probably meant to be, best first; none when none is near."""
+    from difflib import get_close_matches
+
+    if f"TORCH_{name}" in settings.neighbours():
+        return [f"TORCH_{name}"]
+    found = get_close_matches(name[:100], settings.registry(), n=2, cutoff=0.85)
+    return found[:1] if found and one_letter_apart(name, found[0]) else found
+
+
 @lru_cache(4096)
 def wrong_beginning(name: str) -> str | None:
     """The variable of NCCL whose name has only its beginning misspelt: `NCLL_DEBUG`, `NCC_DEBUG`, `NCCLDEBUG`.

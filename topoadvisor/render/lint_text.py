@@ -62,7 +62,7 @@ def _open(report: Report) -> Iterator[str]:
             yield f"and {len(machine) - _MOST_UNKNOWN} more that are unknown (--format json)"
     for each in report.unknown:
         if not each.code:
-            yield f"{shown(each.file)}:{each.line}: {each.variable}: the machine may lack what it takes: {each.reason}"
+            yield f"{shown(each.file)}:{each.line}: {each.variable}: {each.reason}"
 
 
 def _of_job(fact: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from topoadvisor.lint.found import Found, Judge, about, renamed
 from topoadvisor.lint.model import Assignment, Contents
-from topoadvisor.lint.spelling import one_letter_apart, wrong_beginning
+from topoadvisor.lint.spelling import nearest, one_letter_apart, wrong_beginning
 from topoadvisor.nccl import settings
 from topoadvisor.nccl.settings import SettingInfo
 
@@ -110,8 +110,8 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
         if close is not None:
             yield about(assignment, "ENV102", f"nobody is known to read {name}; {close} is one letter away")
         return
-    near = _nearest(name)
-    if near is None or not one_letter_apart(name, near[0]):
+    near = nearest(name)
+    if not near or not one_letter_apart(name, near[0]):
         if settings.family(name) is not None or _OWN.fullmatch(name):
             return
         if assignment.way == "plain":
@@ -121,15 +121,6 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
     holds = "holds no such name" if judge.nccl_library is not None else "reads it"
     hint = f"; the nearest real name is {_listed(near)}" if near else ""
     yield about(assignment, "ENV102", f"{name} is unknown: {which} {holds}{hint}")
-
-
-def _nearest(name: str) -> list[str] | None:
-    from difflib import get_close_matches
-
-    if f"TORCH_{name}" in settings.neighbours():
-        return [f"TORCH_{name}"]
-    found = get_close_matches(name[:100], settings.registry(), n=2, cutoff=0.85)
-    return found[:1] if found and one_letter_apart(name, found[0]) else found or None
 
 
 def _listed(names: list[str]) -> str:

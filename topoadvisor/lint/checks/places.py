@@ -80,6 +80,8 @@ def _not_for_conf(assignment: Assignment) -> Iterator[Found]:
 def _unseen(assignment: Assignment, contents: Contents) -> Iterator[Found]:
     name = assignment.name
     if assignment.way == "layer":
+        if settings.find(name) is None:
+            return  # A name that no program is known to read when it runs may well be the build's.
         message = f"{name} is gone when this RUN ends: the container will not have it"
         yield about(assignment, "ENV132", message, advice=(f"ENV {name}={assignment.value or '…'}",))
     elif (
