@@ -14,6 +14,7 @@ from topoadvisor import files
 from topoadvisor.advice import Change
 from topoadvisor.diff import compare
 from topoadvisor.diff.document import KINDS, Diff
+from topoadvisor.evidence import Measurement
 from topoadvisor.numbers import natural
 from topoadvisor.snapshot import (
     Gpu,
@@ -475,3 +476,53 @@ def test_any_two_valid_snapshots_compare(data: st.DataObject) -> None:
     assert msgspec.json.encode(compare(original, changed)) == msgspec.json.encode(found)
     assert found.same == (found.changes == [])
     assert compare(changed, changed).same
+
+
+def copies(*rates: float | None, **more: Any) -> Snapshot:
+    """Two H200 with copies one way, back, and from the host to each; None = it timed out."""
+    subjects = ("gpu:0>gpu:1", "gpu:1>gpu:0", "host>gpu:0", "host>gpu:1")
+    runs = [
+        Measurement(
+            kind="host-copy" if "host" in subject else "peer-copy",
+            subject=subject,
+            gbps=rate,
+            outcome="timeout" if rate is None else "ok",
+            **more,
+        )
+        for subject, rate in zip(subjects, rates, strict=True)
+    ]
+    return replace(fixture("2xh200-kvm"), measurements=runs)
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        ((390.0, 391.0, 52.0, 51.0), []),
+        ((198.0, 395.0, 55.0, 55.0), ["GPU0 → GPU1: peer-copy 396.0 → 198.0 GB/s"]),
+        (
+            (396.0, None, 55.0, 13.6),
+            [
+                "GPU1 → GPU0: peer-copy succeeded → failed (timeout)",
+                "the host → GPU1: host-copy 55.0 → 13.6 GB/s",
+            ],
+        ),
+    ],
+)
+def test_copies_that_became_slow_or_fail_are_changes(now: tuple[float | None, ...], told: list[str]) -> None:
+    before = copies(396.0, 395.0, 55.0, 55.0)
+    found = compare(before, copies(*now))
+    assert [each.message for each in found.changes] == told
+    assert all(each.kind == "measured" and each.severity != "info" for each in found.changes)
+    back = compare(copies(*now), before)
+    assert {each.severity for each in back.changes} <= {"info"}
+
+
+def test_measurements_follow_their_gpus_and_lost_peer_access_shows() -> None:
+    before = copies(396.0, 395.0, 55.0, 13.6)
+    swapped = copies(395.0, 396.0, 13.6, 55.0)
+    first, second = before.gpus
+    gpus = [replace(second, index=0, address=first.address), replace(first, index=1, address=second.address)]
+    moved = compare(before, replace(swapped, gpus=gpus))
+    assert not [each for each in moved.changes if each.kind == "measured"]
+    staged = compare(before, copies(39.0, 39.0, 55.0, 13.6, peer_access=False))
+    assert [each.after for each in staged.changes] == [39.0, 39.0]

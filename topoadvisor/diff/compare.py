@@ -1,12 +1,12 @@
 """Two snapshots → what changed between them.
 
 Not compared, because they change by themselves: free memory, the PCIe generation of an idle GPU, performance state,
-replay counters that did not rise, durations, dates, raw text, measurements, and what a user assumed.
+replay counters that did not rise, durations, dates, raw text, measurements that scatter, and what a user assumed.
 """
 
 from __future__ import annotations
 
-from topoadvisor.diff import devices, match, reach, software, surroundings
+from topoadvisor.diff import devices, match, measured, reach, software, surroundings
 from topoadvisor.diff.document import Diff
 from topoadvisor.diff.ledger import Ledger
 from topoadvisor.snapshot import Snapshot
@@ -48,6 +48,7 @@ def compare(
     same_node = {f"gpu:{gpu.index}": f"gpu:{other.index}" for gpu, other in matched.pairs}
     rootless = reach.is_job(before) or reach.is_job(after)
     devices.link_classes(old, new, same_node | same_nics, labels, ledger, rootless=rootless)
+    measured.compare(before, after, old, new, matched, ledger)
     changes = ledger.ordered()
     return Diff(
         same=not changes,

@@ -35,6 +35,7 @@ KINDS: Final = {
     "command-line": "kernel command line",
     "firmware": "firmware",
     "host": "host",
+    "measured": "measurements",
 }
 """Kind of a change → the group it is shown in."""
 
