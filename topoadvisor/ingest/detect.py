@@ -42,7 +42,6 @@ _ROOTS: Final = {
         "Give the topology, which NCCL writes with NCCL_TOPO_DUMP_FILE, or a log: `topoadvisor log` shows rings.",
     ),
 }
-_OTHERS: Final = ((re.compile(r"NVIDIA-SMI [0-9]"), "the summary of `nvidia-smi`"),)
 _NCCL: Final = re.compile(rb"NCCL (?:INFO|WARN|TRACE) |NCCL version [0-9]+[.][0-9]")
 _MATRIX: Final = re.compile(rb"GPU0[ \t]+(?:X[ \t]|GPU1[ \t]|CPU Affinity)")
 _CONTROL: Final = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
@@ -304,16 +303,10 @@ def _root(start: str) -> str | None:
 
 def _text(text: str, start: str, file: str) -> list[Part]:
     from topoadvisor.ingest import text as texts
-    from topoadvisor.ingest import topo_matrix
 
     try:
         return texts.parse(text, file)
     except InputError as error:
-        what = next((what for pattern, what in _OTHERS if pattern.search(start)), None)
-        if error.line == 1 and what:
-            raise Unrecognised(
-                f"this is {what}, which does not hold the topology", file=file, line=1, hint=topo_matrix.HINT
-            ) from None
         if start.startswith("<?xml") and isinstance(error, Unrecognised):
             raise Unrecognised("this XML is none that can be read", file=file, line=1, hint=_KINDS) from None
         raise

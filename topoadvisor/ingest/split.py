@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import host_text, ib_text, lspci, nvlink_text, smi_query, tables
+from topoadvisor.ingest import host_text, ib_text, lspci, nvlink_text, smi_query, smi_summary, tables
 from topoadvisor.ingest.lines import Line
 
 Kind = Literal[
     "smi-query",
     "smi-xml",
+    "smi-summary",
     "nvlink",
     "lspci-tree",
     "lspci",
@@ -68,6 +69,7 @@ _FORMS: Final[dict[Kind, _Form]] = {
         anew=smi_query.BANNER.match,
     ),
     "smi-xml": _Form(_XML_BEGIN.match, bool, anew=_XML_BEGIN.match),
+    "smi-summary": _Form(smi_summary.BANNER.match, smi_summary.MORE.match, anew=smi_summary.BANNER.match),
     "nvlink": _Form(
         nvlink_text.is_gpu_line,
         lambda text: nvlink_text.is_gpu_line(text) or nvlink_text.is_link_line(text) or _is_ellipsis(text),
@@ -96,12 +98,13 @@ _FORMS: Final[dict[Kind, _Form]] = {
 _ANCHORED = re.compile(
     r"[ \t]*(?:GPU [0-9A-Fa-f]{4}|<nvidia_smi_log|[-|+\\][-|+\\ \t]*\[[0-9a-f]{4}"
     r"|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
-    r"|CA '|hca_id:|Architecture:|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=)"
+    r"|CA '|hca_id:|Architecture:|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=|\|\s*NVIDIA-SMI )"
 )
 """How every line begins that begins a part, but for the two that may have something in front; the forms decide."""
 SIGNS: Final = (
     "GPU",
     "NVSMI LOG",
+    "NVIDIA-SMI ",
     "<nvidia_smi_log",
     "CA '",
     "hca_id:",

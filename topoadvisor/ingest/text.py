@@ -16,6 +16,7 @@ from topoadvisor.ingest import (
     merge,
     nvlink_text,
     smi_query,
+    smi_summary,
     split,
     topo_matrix,
 )
@@ -26,6 +27,7 @@ from topoadvisor.snapshot import RawText, Snapshot, Source
 _READERS: Final[dict[split.Kind, Callable[[list[Line], str], Part | list[Part] | None]]] = {
     "smi-query": smi_query.part,
     "smi-xml": smi_query.xml_lines_part,
+    "smi-summary": smi_summary.part,
     "nvlink": nvlink_text.parts,
     "lspci-tree": lspci.tree_part,
     "lspci": lspci.block_part,
