@@ -55,6 +55,7 @@ def check(
     deadline: float = 10,
     rates: dict[str, float] | None = None,
     log: str | None = None,
+    over_nvlink: bool = False,
 ) -> CollectiveReport:
     script = (
         RANK.replace("LOG", repr(log or "\n".join(nccl_logs.modern(2, channels=24, inside=via)) + "\n"))
@@ -70,7 +71,7 @@ def check(
         run,
         cases=group.cases(COLLECTIVES, [1 << 20, 1 << 30], 2),
         library="libnccl.so.2",
-        expect=lambda version, largest: Expected({(0, 1): predicted}, channels, [[1, 0]], rates or {}),
+        expect=lambda version, largest: Expected({(0, 1): predicted}, channels, [[1, 0]], rates or {}, over_nvlink),
         notes=[],
         date="2026-11-30T12:00:00+00:00",
     )
@@ -146,6 +147,15 @@ def test_what_nccl_reckons_with_and_far_below_it_is_told() -> None:
     text = collectives_report.to_text(report)
     assert "all_reduce reaches 272.7 GB/s at 1 GiB, where NCCL's own model reckons with 2000" in text
     assert "alltoall reaches" not in text
+
+
+def test_rings_over_nvlink_that_reach_half_of_the_model_are_told() -> None:
+    rates = {"all_reduce": 500.0, "alltoall": 300.0}
+    assert check(rates=rates).verdict == "pass"
+    report = check(rates=rates, over_nvlink=True)
+    assert report.verdict == "warn"
+    assert [result.case.collective for result, _ in report.slow] == ["all_reduce"]
+    assert check(rates={"all_reduce": 300.0}, over_nvlink=True).verdict == "pass"
 
 
 def test_another_number_of_channels_than_predicted_is_told() -> None:
