@@ -305,7 +305,7 @@ GPU3 = {(a, b): 198.0 for a, b in itertools.combinations(range(8), 2) if 3 in (a
 @pytest.mark.parametrize(
     ("kind", "subject", "slowest", "sick", "words"),
     [
-        ("ring-copy", RING, 196.0, {(2, 3): 198.0}, "49% of what healthy links carry: GPU2 ↔ GPU3 is as slow alone"),
+        ("ring-copy", RING, 196.0, {(2, 3): 198.0}, "50% of what healthy links carry: GPU2 ↔ GPU3 is as slow alone"),
         ("ring-copy", RING, 196.0, GPU3, "GPU3 is as slow alone"),
         ("ring-copy", RING, 60.0, {(2, 3): 198.0}, "nothing is shared over NVLink"),
         ("ring-copy", RING, 60.0, {(2, 3): 198.0}, "GPU2 ↔ GPU3 is slow alone, too"),
@@ -496,3 +496,12 @@ def test_a_slow_way_to_the_host_is_explained_by_what_both_directions_show(
     assert found.verdict == "fail"
     assert words in str(found.cause)
     assert never not in str(found.cause)
+
+
+def test_a_ring_of_copies_through_host_memory_is_held_to_what_a_pair_reaches_both_ways() -> None:
+    pairs = [pcie("PHB", a, b) for a, b in itertools.combinations(range(4), 2)]
+    judged = judge(pairs, [run for pair in pairs for run in measured(pair, 21.0, 21.0, 29.0, peer=False)])
+    ring = Measurement(kind="ring-copy", subject="gpu:0>gpu:1>gpu:2>gpu:3>gpu:0", gbps=56.0, slowest_gbps=14.0)
+    assert judge_patterns([ring], judged)[0].verdict == "pass"
+    shared = msgspec.structs.replace(ring, gbps=24.0, slowest_gbps=6.0)
+    assert "share an uplink" in str(judge_patterns([shared], judged)[0].cause)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topoadvisor import runs
 from topoadvisor.evidence import Measurement
+from topoadvisor.hardware.catalogue import Band
 from topoadvisor.topology.links import nvlink_count
 from topoadvisor.verify.judge import Judgement, Verdict, broken_by
 
@@ -37,7 +39,7 @@ class PatternJudgement:
 
 @dataclass(frozen=True)
 class _Alone:
-    """One way of a pair by itself. GB/s."""
+    """One way of a pair by itself, while the other way is as busy: in a pattern every GPU sends and receives. GB/s."""
 
     gbps: float
     healthy: float
@@ -59,21 +61,27 @@ def _alone(pairs: Sequence[Judgement]) -> dict[_Way, _Alone]:
     rated: list[tuple[_Way, float, Judgement, bool | None]] = []
     for each in pairs:
         a, b = each.pair.a, each.pair.b
+        both = each.both.gbps / 2 if each.both and each.both.outcome == "ok" and each.both.gbps else math.inf
         for way, run in (((a, b), each.forward), ((b, a), each.backward)):
             if run is not None and run.outcome == "ok" and run.gbps and not each.doubt:
-                rated.append((way, run.gbps, each, run.peer_access))
+                rate = min(run.gbps, both)
+                rated.append((way, rate, each, run.peer_access))
                 if each.verdict in ("pass", "unknown"):
-                    classes.setdefault((each.pair.link_class, run.peer_access), []).append(run.gbps)
+                    classes.setdefault((each.pair.link_class, run.peer_access), []).append(rate)
     found = {}
     for way, gbps, each, peer_access in rated:
         band, others = each.pair.band, classes.get((each.pair.link_class, peer_access))
         healthy = gbps
         if each.verdict in ("warn", "fail"):
-            published = band.expected_uni if band and peer_access else gbps
+            published = _published(band) if band and peer_access else gbps
             healthy = max(gbps, statistics.median(others) if others else published)
         wire = band.theoretical_uni if band and peer_access else None
         found[way] = _Alone(gbps, healthy, wire, bool(nvlink_count(each.pair.link_class or "")))
     return found
+
+
+def _published(band: Band) -> float:
+    return min(band.expected_uni, band.expected_bi / 2) if band.expected_bi else band.expected_uni
 
 
 def _ways(measured: Measurement) -> list[_Way]:
