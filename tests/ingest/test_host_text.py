@@ -103,3 +103,51 @@ def test_corpus() -> None:
     ]
     assert found.hypervisor == "none"
     assert "iommu=off" in (found.command_line or "")
+
+
+REPORT = """\
+Collecting environment information...
+PyTorch version: 2.4.0+cu121
+CUDA runtime version: 12.1.105
+GPU models and configuration:
+GPU 0: NVIDIA A100-SXM4-80GB
+GPU 1: NVIDIA A100-SXM4-80GB
+
+Nvidia driver version: 535.104.12
+
+CPU:
+Architecture:                       x86_64
+Vendor ID:                          AuthenticAMD
+Socket(s):                          2
+
+Versions of relevant libraries:
+[pip3] numpy==1.26.4
+[pip3] nvidia-nccl-cu12==2.20.5
+[pip3] torch==2.4.0
+[conda] nvidia-nccl-cu12          2.20.5                   pypi_0    pypi
+"""
+
+
+def test_what_a_framework_reports_of_its_environment() -> None:
+    found = text.read(REPORT, "report.txt")
+    assert [gpu.name for gpu in found.gpus] == ["NVIDIA A100-SXM4-80GB"] * 2
+    assert found.driver.version == "535.104.12"
+    assert [(each.version, each.read_by) for each in found.nccl_libraries or ()] == [("2.20.5", "package metadata")]
+    assert (found.origins["driver.version"], found.origins["nccl_libraries"]) == ("collect_env", "pip list")
+    assert found.host.cpu is not None
+    assert found.host.cpu.vendor == "AMD"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CUDA Driver Version / Runtime Version          12.2 / 12.1",
+        "Nvidia driver version: Could not collect",
+        "pip install nvidia-nccl-cu12==2.20.5",
+        "nvidia-nccl-cu12",
+        "[pip3] nvidia-nccl-cu12==2.x",
+    ],
+)
+def test_what_looks_like_a_report_and_is_none(line: str) -> None:
+    found = text.read(f"{line}\nGPU 0: NVIDIA A100-SXM4-80GB\n", "x")
+    assert (found.driver.version, found.nccl_libraries) == (None, None)

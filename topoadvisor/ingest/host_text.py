@@ -1,4 +1,6 @@
-"""Texts about the host: `lscpu`, `numactl -H`, the kernel's command line, `uname -a` and the driver's banner."""
+"""Texts about the host: `lscpu`, `numactl -H`, the kernel's command line, `uname -a`, the driver's banner, and of a
+framework's report on its environment the driver and the packages.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, Final
 from topoadvisor.hardware import processors
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part, number, ranges, source
-from topoadvisor.snapshot import Cpu, Driver, Host, NumaNode, Snapshot
+from topoadvisor.snapshot import Cpu, Driver, Host, NcclLibrary, NumaNode, Snapshot
 
 LSCPU_LINE: Final = re.compile(r"^\s*Architecture:\s+(?:x86_64|aarch64|ppc64le|i686|riscv64|s390x)\s*$")
 LSCPU_MORE: Final = re.compile(r"^\s*[A-Z][^:]{1,60}:(?:\s|$)")
@@ -23,6 +25,13 @@ UNAME_LINE: Final = re.compile(
 )
 BANNER_LINE: Final = re.compile(r"^\s*NVRM version: (?P<text>NVIDIA UNIX .{5,160})")
 CMDLINE_LINE: Final = re.compile(r"^\s*(?P<text>BOOT_IMAGE=\S.{0,4000})")
+REPORT_LINE: Final = re.compile(
+    r"^\s*(?:Nvidia driver version|CUDA Driver Version): *(?P<version>[0-9]{3,4}(?:\.[0-9]{1,4}){1,2})\s*$"
+)
+PACKAGE_LINE: Final = re.compile(
+    r"^\s*(?:\[(?:pip3?|conda)\] *)?(?P<name>nvidia-nccl-cu[0-9]{2})(?:==| +)"
+    r"(?P<version>[0-9]{1,3}(?:\.[0-9]{1,3}){2})\b"
+)
 
 _PAIR = re.compile(r"^\s*(?P<key>[^:]{1,60}?):(?P<value>.*)$")
 _NODE_CPUS = re.compile(r"NUMA node(?P<node>[0-9]{1,4}) CPU\(s\)")
@@ -103,3 +112,16 @@ def command_line_part(lines: Iterable[Line], file: str) -> Part:
     """Read the kernel's command line, as `/proc/cmdline` shows it."""
     text = next(match["text"].strip() for line in lines if (match := CMDLINE_LINE.match(line.text)))
     return Part(Snapshot(sources=[source("/proc/cmdline")], host=Host(command_line=text)), file)
+
+
+def report_part(lines: Iterable[Line], file: str) -> Part:
+    """Read the driver's version from what `python -m torch.utils.collect_env` and its kin print."""
+    version = next(match["version"] for line in lines if (match := REPORT_LINE.match(line.text)))
+    return Part(Snapshot(sources=[source("collect_env")], driver=Driver(version=version)), file)
+
+
+def packages_part(lines: Iterable[Line], file: str) -> Part:
+    """Read the NCCL that is installed as a Python package, which is the one that PyTorch's wheels load."""
+    found = {match["name"]: match["version"] for line in lines if (match := PACKAGE_LINE.match(line.text))}
+    libraries = [NcclLibrary(path=name, version=version, read_by="package metadata") for name, version in found.items()]
+    return Part(Snapshot(sources=[source("pip list")], nccl_libraries=libraries), file)

@@ -190,6 +190,8 @@ def _take(machine: _Machine, part: Part) -> None:
         for device in said.pci:
             known_device = machine.pci.get(device.address, PciDevice(address=device.address))
             machine.pci[device.address] = filler.fill(known_device, device, f"pci:{device.address}")
+    if said.nccl_libraries:
+        filler.say("nccl_libraries")
     machine.host = filler.host(machine.host, said.host)
     machine.others = msgspec.structs.replace(
         machine.others,

@@ -29,6 +29,8 @@ Kind = Literal[
     "uname",
     "banner",
     "command-line",
+    "report",
+    "packages",
 ]
 
 MAX_LENGTH: Final = 4096
@@ -93,12 +95,15 @@ _FORMS: Final[dict[Kind, _Form]] = {
     "uname": _Form(host_text.UNAME_LINE.match, lambda _: False),
     "banner": _Form(host_text.BANNER_LINE.match, lambda _: False),
     "command-line": _Form(host_text.CMDLINE_LINE.match, lambda _: False),
+    "report": _Form(host_text.REPORT_LINE.match, lambda _: False),
+    "packages": _Form(host_text.PACKAGE_LINE.match, lambda _: False),
 }
 
 _ANCHORED = re.compile(
     r"[ \t]*(?:GPU [0-9A-Fa-f]{4}|<nvidia_smi_log|[-|+\\][-|+\\ \t]*\[[0-9a-f]{4}"
     r"|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
-    r"|CA '|hca_id:|Architecture:|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=|\|\s*NVIDIA-SMI )"
+    r"|CA '|hca_id:|Architecture:|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=|\|\s*NVIDIA-SMI "
+    r"|Nvidia driver version:|CUDA Driver Version:|(?:\[(?:pip3?|conda)\] *)?nvidia-nccl-cu)"
 )
 """How every line begins that begins a part, but for the two that may have something in front; the forms decide."""
 SIGNS: Final = (
@@ -113,6 +118,9 @@ SIGNS: Final = (
     "Linux ",
     "NVRM version:",
     "BOOT_IMAGE=",
+    "Nvidia driver version:",
+    "CUDA Driver Version:",
+    "nvidia-nccl-cu",
     "]-",
     "controller",
     "ridge",

@@ -38,6 +38,8 @@ _READERS: Final[dict[split.Kind, Callable[[list[Line], str], Part | list[Part] |
     "uname": host_text.uname_part,
     "banner": host_text.banner_part,
     "command-line": host_text.command_line_part,
+    "report": host_text.report_part,
+    "packages": host_text.packages_part,
 }
 
 

@@ -75,6 +75,7 @@ _SAID: Final[dict[str, tuple[str, ...]]] = {
     "driver.flavour": ("driver.flavour",),
     "driver.patched_p2p": ("driver.banner",),
     "cuda.version": ("driver.cuda",),
+    **dict.fromkeys(("nccl.version", "nccl.versions", "nccl.libraries"), ("nccl_libraries",)),
     **{f"cpu.{name}": (f"host.cpu.{name}",) for name in ("vendor", "architecture", "model_name", "family", "model")},
     "cpu.sockets": ("host.cpu.sockets",),
     "numa.count": ("host.numa_nodes",),
