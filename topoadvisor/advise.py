@@ -369,9 +369,13 @@ def _ports_found(base: FactBase, count: int) -> str:
 
 
 def _fabric_missing(base: FactBase) -> bool:
-    """Whether the NVLink fabric is said not to be set up."""
-    states = [gpu.facts["gpu.fabric.state"] for gpu in base.subjects["gpu"]]
-    waiting = any(isinstance(state, Known) and state.value in ("not-started", "in-progress") for state in states)
+    """Whether the NVLink fabric is said not to be set up, or to have been with an error."""
+    gpus = [gpu.facts for gpu in base.subjects["gpu"]]
+    waiting = any(
+        (isinstance(state := gpu["gpu.fabric.state"], Known) and state.value in ("not-started", "in-progress"))
+        or (isinstance(status := gpu["gpu.fabric.status"], Known) and status.value != 0)
+        for gpu in gpus
+    )
     told = "system not yet initialized" in str(_value(base, "job.message")).lower()
     unmanaged = _value(base, "fabricmanager.state") in ("inactive", "failed", "not-installed")
     missing = told or (unmanaged and _value(base, "nvswitch.visible"))

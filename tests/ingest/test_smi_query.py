@@ -135,14 +135,14 @@ def test_what_is_not_available_is_not_read() -> None:
     assert gpu == Gpu(index=0, address="0000:1b:00.0", mig=False), "no MIG mode is none that is on"
 
 
-def test_a_fabric_that_failed_keeps_its_error() -> None:
-    snapshot = read(query("1b").replace("Success", "Insufficient Resources"))
+@pytest.mark.parametrize(("printed", "status"), [("Insufficient Resources", 23), ("Of Another Kind", None)])
+def test_a_fabric_that_failed_keeps_its_error(printed: str, status: int | None) -> None:
+    snapshot = read(query("1b").replace("Success", printed))
     assert snapshot.gpus[0].fabric == Fabric(
-        state="completed", clique=7, cluster_uuid="11111111-2222-4333-8444-555555555555"
+        state="completed", status=status, clique=7, cluster_uuid="11111111-2222-4333-8444-555555555555"
     )
-    assert snapshot.sources[0].errors == [
-        CallError(call="Fabric Status", error="Insufficient Resources", subject="gpu:0")
-    ]
+    unread = [CallError(call="Fabric Status", error=printed, subject="gpu:0")]
+    assert snapshot.sources[0].errors == ([] if status is not None else unread)
 
 
 @pytest.mark.parametrize("text_", ["9" * 5000, "१२", "-1x", "²"])

@@ -107,6 +107,13 @@ def test_every_spelling_is_a_word_of_its_fact() -> None:
         ("symptom", "Timed out", "hang"),
         ("symptom", "OOM", "out-of-memory"),
         ("symptom", "wrong data", "wrong-data"),
+        ("symptom", "silent data corruption", "wrong-data"),
+        ("symptom", "garbage output", "wrong-data"),
+        ("symptom", "very slow training", "slow"),
+        ("framework", "TRT-LLM", "TensorRT-LLM"),
+        ("framework", "llama-cpp", "llama.cpp"),
+        ("transport", "NET/Socket/0", "NET/Socket"),
+        ("fabric.status", "Insufficient Resources", 23),
         ("symptom", "out_of_memory", "out-of-memory"),
         ("mig", "enabled", True),
         ("vm.guest", "yes", True),
@@ -167,6 +174,12 @@ def test_values(name: str, written: Any, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "written", "words"),
     [
+        ("symptom", "no hang", "is one of hang, slow, refused, crash, wrong-data, out-of-memory, not 'no hang'"),
+        (
+            "symptom",
+            "hang or crash",
+            "is one of hang, slow, refused, crash, wrong-data, out-of-memory, not 'hang or crash'",
+        ),
         ("symptom", "odd", "is one of hang, slow, refused, crash, wrong-data, out-of-memory, not 'odd'"),
         ("iommu", "lazy", "is one of off, identity, DMA, DMA-FQ"),
         ("gpu.pcie.current_gen", "Gen4 x16", "is a whole number"),

@@ -76,6 +76,20 @@ def test_an_exception_that_was_not_read_makes_a_hypothesis_without_variables(amd
     assert [claim.variable for claim in engine.claims([certain])] == ["NCCL_DEBUG", "NCCL_IB_TIMEOUT"]
 
 
+def test_only_the_open_part_of_an_exception_is_told(amd: FactBase, rule: Rules) -> None:
+    partly = [f"gpus.count > 1 && ({UNREAD})", f"!(gpus.count == 1) && !({UNREAD})"]
+    told = only(rule(when=KNOWN, not_when=partly), amd)
+    assert told.advice[0].action == f"It does not hold where {UNREAD} or !({UNREAD}), and that was not read."
+
+
+def test_a_last_word_is_kept_where_another_finding_rests_on_the_fact(amd: FactBase, rule: Rules) -> None:
+    last = rule(id="TST001", name="last", when=KNOWN, last_word_on="gpus.count", evidence=["gpus.count"])
+    other = rule(id="TST002", name="other", subject="gpu", when="gpu.index == 1", evidence=["gpus.count"])
+    quiet = rule(id="TST002", name="other", subject="gpu", when="gpu.index == 9", evidence=["gpus.count"])
+    assert verdicts([last, other], amd)[0] == ("TST001", "node", "not-applicable")
+    assert verdicts([last, quiet], amd)[0] == ("TST001", "node", "fires")
+
+
 def test_a_rule_that_says_more_silences_another_about_the_same_subject(amd: FactBase, rule: Rules) -> None:
     general = rule(id="TST001", name="general", subject="gpu", when="gpu.index >= 0")
     special = rule(id="TST002", name="special", subject="gpu", when="gpu.index == 1", instead_of=["TST001"])

@@ -57,6 +57,15 @@ _FIELDS: Final[dict[str, tuple[str, str]]] = {
 _TEXT_PATHS: Final = {text: name for name, (text, _) in _FIELDS.items()}
 _TEXT_PATHS["PCI/Replays since reset"] = "replays"
 _XML_PATHS: Final = {path: name for name, (_, path) in _FIELDS.items()}
+FABRIC_STATUSES: Final = {
+    "success": 0,
+    "timeout": 10,
+    "insufficient-resources": 23,
+    "not-ready": 27,
+    "invalid-state": 29,
+    "unknown-error": 999,
+}
+"""What `nvidia-smi` prints as the status of the fabric, hyphens for blanks → NVML's return code (nvml.h)."""
 _DEEPEST: Final = 4
 
 _VIRTUALIZATION: Final[dict[str, Any]] = {
@@ -228,12 +237,13 @@ def _fabric(told: Mapping[str, str], index: int, errors: list[CallError]) -> Fab
     if state is None:
         return None
     status = told.get("fabric_status")
-    if status not in (None, "Success"):
+    code = FABRIC_STATUSES.get((status or "").lower().replace(" ", "-"))
+    if status is not None and code is None:
         errors.append(CallError(call="Fabric Status", error=status[:80] if status else "", subject=f"gpu:{index}"))
     cluster = told.get("cluster", "")
     return Fabric(
         state=state,
-        status=0 if status == "Success" else None,
+        status=code,
         cluster_uuid=cluster if re.fullmatch(r"[0-9a-f-]{36}", cluster, re.I) and cluster.strip("0-") else None,
         clique=number(told.get("clique")),
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from topoadvisor.errors import InputError
+from topoadvisor.ingest.smi_query import FABRIC_STATUSES
 from topoadvisor.nccl import consumers, settings, versions
 from topoadvisor.snapshot import ON_COMMAND_LINE, Assumption
 from topoadvisor.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, FactType, bounds, nearest, search, spec
@@ -34,7 +35,8 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
         slow="slowness, low-bandwidth, slow-bandwidth, low-performance, bad-performance",
         refused="peer-access-refused, p2p-refused, peer-access-not-supported",
         crash="crashes, crashed, error, fails, failed, failure, init-failure, abort, segfault",
-        wrong_data="wrong-results, wrong-result, wrong, corruption, data-corruption, corrupt, corrupted, nan, nans",
+        wrong_data="wrong-results, wrong-result, wrong, corruption, data-corruption, corrupt, corrupted, nan, nans, "
+        "garbage, garbled, gibberish",
         out_of_memory="oom, cuda-oom, cuda-out-of-memory",
     ),
     **dict.fromkeys(
@@ -81,7 +83,9 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
         oci="oracle, oracle-cloud",
     ),
     "job.transport": {"socket": "NET/Socket", "sockets": "NET/Socket", "tcp": "NET/Socket", "ib": "NET/IB"},
-    "job.framework": {name.lower(): name for name in consumers.NAMES},
+    "job.framework": {name.lower(): name for name in consumers.NAMES}
+    | _words(TensorRT_LLM="trt-llm, trtllm, tensorrt", PyTorch="torch, pytorch-ddp, ddp, fsdp")
+    | {"llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "ggml": "llama.cpp"},
     "cpu.vendor": _words(
         AMD="amd, authenticamd",
         Intel="intel, genuineintel",
@@ -93,6 +97,11 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
     "cpu.architecture": {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64", "ppc64": "ppc64le"},
 }
 """Other spellings of values, by fact; blanks and underscores count as hyphens, capital letters as small ones."""
+
+_REFUSALS: Final = frozenset(
+    each for each, answer in SPELLINGS["pair.p2p.read"].items() if answer in ("CNS", "GNS", "TNS", "DR")
+)
+"""Refusals with their reason, which a bare no does not have."""
 
 _LOWER: Final = frozenset(
     {"gpu.architecture", "gpus.architecture", "container.kind", "platform.cloud", "cpu.governor", "driver.flavour"}
@@ -359,6 +368,7 @@ def _by_value(name: str, text: str) -> str:
     truth = TRUTH.get(_fold(text))
     meant = {
         "cpu.model": None if _number(name, text) is not None else "cpu.model_name",
+        "pair.p2p.ok": "pair.p2p.read" if _fold(text) in _REFUSALS else None,
         "vm.guest": "vm.hypervisor" if _fold(text) in SPELLINGS["vm.hypervisor"] and truth is None else None,
         "iommu.mode": "iommu.enabled" if truth else None,
         "container.kind": "container.any" if truth else None,
@@ -426,6 +436,8 @@ def _number(name: str, text: str) -> float | int | None:
         return int(text, 16)
     if text.lower() in ("unlimited", "infinity") and name.startswith("limits."):
         return -1
+    if name == "gpu.fabric.status" and _fold(text) in FABRIC_STATUSES:
+        return FABRIC_STATUSES[_fold(text)]
     if name.endswith("_gen") and (gen := re.fullmatch(r"(?:pcie ?)?(?:gen ?)?([0-9])(?:\.0)?", text, re.I)):
         return int(gen[1])
     if "compute_capability" in name and (arch := re.fullmatch(r"sm_?([0-9]{1,2})([0-9])[af]?", text, re.I)):
@@ -464,6 +476,10 @@ def _text(assumption: Assumption, name: str, text: str) -> str:
         several = name == "nccl.version" and len(versions.parse(version)) > 1
         return versions.release(version) if several else version
     text = SPELLINGS.get(name, {}).get(_fold(text), text.lower() if name in _LOWER else text)
+    if name == "job.symptom":
+        text = _symptom(text)
+    if name == "job.transport":
+        text = re.sub(r"^(NET/[A-Za-z]+)/[0-9]+.*", r"\1", text)
     if name not in FORMS:
         return text
     # The GPUs' IOMMU groups may be of several types.
@@ -472,6 +488,18 @@ def _text(assumption: Assumption, name: str, text: str) -> str:
     if None in found:
         raise assumption.refused(f"is one of {shown(FORMS[name])}", f"It means: {VOCABULARY[name].meaning}.")
     return ", ".join(filter(None, found))
+
+
+def _symptom(text: str) -> str:
+    """The one symptom that the words of a phrase mean: `silent corruption`; the phrase itself where they mean more."""
+    spellings = SPELLINGS["job.symptom"]
+    words = _fold(text).split("-")
+    meant = {
+        each if each in spellings.values() else spellings[each]
+        for each in words
+        if each in spellings or each in spellings.values()
+    }
+    return meant.pop() if len(meant) == 1 and not {"no", "not", "without"} & set(words) else text
 
 
 def _word(form: str, text: str) -> str | None:

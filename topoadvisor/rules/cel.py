@@ -278,6 +278,12 @@ def atoms(source: str) -> list[str]:
     return [source[part[0].at : part[-1].at + len(part[-1].text)] for part in _split(tokens(source))]
 
 
+def demanded(source: str) -> list[str]:
+    """The conditions that must all be true for this one to be true, each as source."""
+    found = [(source[part[0].at : part[-1].at + len(part[-1].text)], holds) for part, holds in parts(source, True)]
+    return [text if holds else f"!({text})" for text, holds in found]
+
+
 def parts(source: str, positive: bool) -> Iterator[tuple[list[Token], bool]]:
     """What must be true (or false) for a condition to be true, or to be false when not `positive`.
 

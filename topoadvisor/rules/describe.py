@@ -39,6 +39,7 @@ def explain(rule: Rule) -> str:
         section("What would prove or refute it", [fill(line, "  ") for line in rule.proof]),
         section("Replaces the settings of", [f"  {', '.join(rule.overrides)}"] if rule.overrides else []),
         section("Speaks instead of", [f"  {', '.join(rule.instead_of)}"] if rule.instead_of else []),
+        section("Silent where another finding rests on", [f"  {rule.last_word_on}"] if rule.last_word_on else []),
         section("References", (f"  {each.url} ({each.opened})" for each in rule.references)),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"

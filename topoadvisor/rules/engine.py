@@ -88,9 +88,15 @@ def evaluate(rules: Iterable[Rule], facts: FactBase, *, preview: bool = False) -
                 found[judge.rule.id].append(judge.judge(subject, context))
     outcomes = [outcome for rule in chosen for outcome in found[rule.id]]
     said = {(other, each.subject) for each in outcomes if each.verdict == "fires" for other in each.rule.instead_of}
+    cited = {
+        fact
+        for each in outcomes
+        if each.verdict == "fires" and not each.rule.last_word_on
+        for fact in each.rule.evidence
+    }
     return [
         Outcome(rule=each.rule, subject=each.subject, verdict="not-applicable")
-        if (each.rule.id, each.subject) in said
+        if (each.rule.id, each.subject) in said or each.rule.last_word_on in cited
         else each
         for each in outcomes
     ]
@@ -209,9 +215,14 @@ class _Judge:
         return self.rule.applies_when is None or test(self._applies) is True
 
     def _open(self, test: Callable[[cel.Expression | None], bool | None]) -> list[str]:
-        """The exceptions of which it is not known whether they hold."""
+        """What is not known of the exceptions: the parts of each that would have to be true besides those that are."""
         exceptions = zip(self.rule.not_when, self._not_when, strict=True)
-        return [source for source, condition in exceptions if test(condition) is None]
+        undecided = [source for source, condition in exceptions if test(condition) is None]
+        open_parts = [
+            " && ".join(part for part in cel.demanded(source) if not test(cel.compile_condition(part)))
+            for source in undecided
+        ]
+        return list(dict.fromkeys(open_parts))
 
     def _question(self, open_questions: Sequence[str], subject: Subject) -> Entry:
         told = " or ".join(" ".join(source.split()) for source in open_questions)

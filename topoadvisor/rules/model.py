@@ -98,6 +98,8 @@ class RuleText(Struct, frozen=True, kw_only=True):
     """Rules whose setting of the same variable this rule replaces."""
     instead_of: list[str] = []
     """Rules that say less about the same: where this one fires, they are silent about the same subject."""
+    last_word_on: str | None = None
+    """A fact: silent where any other rule fires with it in its evidence."""
     references: list[Reference] = []
 
 

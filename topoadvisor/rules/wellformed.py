@@ -48,6 +48,8 @@ def problems(rule: RuleText) -> Iterator[Problem]:
             yield from _fact(place, name, rule.subject)
     for number, entry in enumerate(rule.advice):
         yield from _entry(("advice", number), entry, measured=any(_MEASURED in name for name in rule.evidence))
+    if rule.last_word_on:
+        yield from _fact(("last_word_on",), rule.last_word_on, rule.subject)
     if rule.id in rule.overrides:
         yield Problem(("overrides",), "a rule cannot override itself")
     if rule.id in rule.instead_of:
