@@ -284,6 +284,8 @@ def test_what_cannot_be_parsed_says_where(text: str, kind: Kind, line: int) -> N
         ("/etc/nccl.conf", "nccl.conf"),
         ("~/.nccl.conf", "nccl.conf"),
         ("a/Dockerfile.gpu", "dockerfile"),
+        ("a/GNUmakefile", "makefile"),
+        ("cluster.mk", "makefile"),
         ("train.slurm", "shell"),
         (".env.local", "env"),
         ("hosts/.deepspeed_env", "deepspeed-env"),
@@ -340,3 +342,69 @@ def test_no_text_breaks_a_reader(text: str, kind: Kind) -> None:
     for each in contents.assignments:
         assert 0 <= each.at <= len(text)
         assert each.span is None or 0 <= each.span[0] <= each.span[1] <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("yaml", "environment:\n  NCCL_IB_TC: ${TC:-300}\n", ("NCCL_IB_TC", "300", "300")),
+        ("yaml", "environment:\n  - NCCL_IB_TC=${TC-300}\n", ("NCCL_IB_TC", "300", "300")),
+        ("yaml", 'environment:\n  NCCL_NET: "${NCCL_NET:-IB}"\n', ("NCCL_NET", "IB", "IB")),
+        ("yaml", "environment:\n  NCCL_IB_TC: ${TC:-$OTHER}\n", ("NCCL_IB_TC", None, "${TC:-$OTHER}")),
+        ("dockerfile", "FROM x\nARG B=8M\nENV NCCL_BUFFSIZE=${B}\n", ("NCCL_BUFFSIZE", "8M", "8M")),
+        ("dockerfile", 'FROM x\nARG B="8M"\nENV A=1 NCCL_BUFFSIZE="$B" C=2\n', ("NCCL_BUFFSIZE", "8M", "8M")),
+        ("dockerfile", "FROM x\nARG B\nENV NCCL_BUFFSIZE=$B\n", ("NCCL_BUFFSIZE", None, None)),
+        ("dockerfile", "FROM x\nARG B=8\nENV NCCL_BUFFSIZE=${B}M\n", ("NCCL_BUFFSIZE", None, None)),
+    ],
+)
+def test_a_default_is_the_value_where_nobody_gives_another(
+    kind: Kind, text: str, expected: tuple[str, str | None, str | None]
+) -> None:
+    (each,) = found(text, kind)
+    assert (each.name, each.value, text[slice(*each.span)] if each.span else None) == expected
+    assert each.fallback == (each.value is not None)
+
+
+def test_kubernetes_replaces_no_defaults() -> None:
+    pod = "apiVersion: v1\nkind: Pod\nspec:\n  env:\n  - {name: NCCL_IB_TC, value: '${TC:-300}'}\n"
+    assert pairs(pod, "yaml") == [("NCCL_IB_TC", None, "container")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("export NCCL_NET := IB\n", [("NCCL_NET", "IB", "file")]),
+        ("export NCCL_NET=IB # here\n", [("NCCL_NET", "IB", "file")]),
+        ("export NCCL_NET ?= $(NET)\n", [("NCCL_NET", None, "file")]),
+        ("NCCL_NET = IB\nexport NCCL_NET\n", [("NCCL_NET", "IB", "file")]),
+        ("NCCL_NET = IB\nexport\n", [("NCCL_NET", "IB", "file")]),
+        (".EXPORT_ALL_VARIABLES:\nNCCL_NET = IB\n", [("NCCL_NET", "IB", "file")]),
+        ("run: export NCCL_NET = IB\n", [("NCCL_NET", "IB", "file")]),
+        ('override export NCCL_IB_HCA = "mlx5_0"\n', [("NCCL_IB_HCA", '"mlx5_0"', "file")]),
+        # Not exported, a comment, and what goes on in the next line.
+        ("NCCL_NET = IB\n", []),
+        ("# export NCCL_NET = IB\n", []),
+        ("A = x \\\n\tNCCL_NET=IB\n", []),
+        ("run:\n\t@NCCL_NET=IB ./a\n", [("NCCL_NET", "IB", "command")]),
+        (
+            "run:\n\tmpirun -x NCCL_NET=$$N -x NCCL_ALGO=Ring ./a\n",
+            [("NCCL_NET", None, "launcher"), ("NCCL_ALGO", "Ring", "launcher")],
+        ),
+    ],
+)
+def test_makefiles(text: str, expected: list[tuple[str, str | None, str]]) -> None:
+    assert pairs(text, "makefile") == expected
+    for each in found(text, "makefile"):
+        assert text.startswith(each.name, each.at)
+        assert each.span is None or text[slice(*each.span)] == each.value
+
+
+def test_apptainer_takes_variables_by_their_beginning() -> None:
+    text = "export SINGULARITYENV_NCCL_NET=IB\nAPPTAINERENV_NCCL_ALGO=Ring apptainer exec x.sif ./a\n"
+    assert pairs(text) == [("NCCL_NET", "IB", "launcher"), ("NCCL_ALGO", "Ring", "launcher")]
+    assert all(text.startswith(each.name, each.at) for each in found(text))
+
+
+def test_python_on_a_command_line() -> None:
+    text = "srun python3 -c 'import os; os.environ[\"NCCL_NET\"] = \"IB\"'\npython -c 'not python'\n"
+    assert pairs(text) == [("NCCL_NET", "IB", "python")]

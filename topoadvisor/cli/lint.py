@@ -29,8 +29,9 @@ def lint(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="nccl.conf, scripts, Dockerfiles, Compose, Kubernetes and other YAML or JSON, batch scripts, .env, "
-            ".deepspeed_env, Python, units of systemd, Lua module files; a folder of them; - for standard input.",
+            help="nccl.conf, scripts, Dockerfiles, Makefiles, Compose, Kubernetes and other YAML or JSON, batch "
+            "scripts, .env, .deepspeed_env, Python, units of systemd, Lua module files; a folder of them; - for "
+            "standard input.",
             show_default=False,
         ),
     ] = None,
@@ -63,7 +64,19 @@ def lint(
         ),
     ] = None,
     kind: Annotated[
-        Literal["nccl.conf", "shell", "dockerfile", "yaml", "json", "env", "deepspeed-env", "python", "systemd", "lua"]
+        Literal[
+            "nccl.conf",
+            "shell",
+            "dockerfile",
+            "makefile",
+            "yaml",
+            "json",
+            "env",
+            "deepspeed-env",
+            "python",
+            "systemd",
+            "lua",
+        ]
         | None,
         typer.Option("--as", help="What the files are, where their names do not say.", show_default=False),
     ] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from topoadvisor.lint.model import Assignment, Contents, watched
@@ -20,13 +21,15 @@ _LIST: Final = re.compile(rf"{_GAP}\[{_GAP}(?:{_ITEM}(?:,{_GAP}{_ITEM})*)?\]{_GA
 def read(piece: Piece) -> Contents:
     """Everything that a Dockerfile sets."""
     contents = Contents()
+    defaults: dict[str, Assignment] = {}
     for word, start, end in _instructions(piece.body):
         part = _without_comments(piece.cut(start, end))
         match word:
             case "ENV":
-                contents.assignments += _env(part)
+                contents.assignments += (_with_default(each, part, defaults) for each in _env(part))
             case "ARG":
                 contents.uses |= set(re.findall(r"[A-Za-z_]\w*", part.body.split("=")[0])[:1])
+                defaults |= _defaults(part)
             case "RUN":
                 found = shell.read(_command(_heredoc_body(part)), way="layer")
                 shell.merge(contents, found, at=piece.at(start))
@@ -93,6 +96,22 @@ def _command(piece: Piece) -> Piece:
         return piece
     words = (None if "\\" in match[1] else (match[1], piece.at(match.start(1))) for match in _TEXT.finditer(piece.body))
     return launchers.written_out(words)
+
+
+def _defaults(piece: Piece) -> dict[str, Assignment]:
+    """What the arguments of a build are where nobody gives them."""
+    found = (shell_words.setting(token.word) for token in shell_words.read(piece.body).tokens if token.word is not None)
+    return {each.name: shell.assignment(piece, each, "image") for each in found if each is not None}
+
+
+def _with_default(each: Assignment, piece: Piece, defaults: dict[str, Assignment]) -> Assignment:
+    """`ENV NAME=$ARGUMENT` with the default of the argument."""
+    text = piece.body[each.at - piece.at(0) :] if each.value is None else ""
+    given = re.match(rf"{each.name}(?:=|[ \t]+)\"?\$(?:(\w+)|\{{(\w+)\}})\"?(?:\s|$)", text, re.A)
+    default = defaults.get(given[1] or given[2]) if given is not None else None
+    if default is None or default.value is None:
+        return each
+    return replace(each, value=default.value, span=default.span, fallback=True)
 
 
 def _env(piece: Piece) -> Iterator[Assignment]:

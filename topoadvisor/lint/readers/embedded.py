@@ -13,6 +13,7 @@ Kind = Literal[
     "shell",
     "task-prolog",
     "dockerfile",
+    "makefile",
     "yaml",
     "json",
     "env",
@@ -26,6 +27,7 @@ _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r"\.?nccl\.conf|.*[._-]nccl\.conf|nccl[._-].*\.conf", "nccl.conf"),
     (r"\.deepspeed_env", "deepspeed-env"),
     (r"(?i)(docker|container)file([._-].*)?|.*\.(docker|container)file", "dockerfile"),
+    (r"(GNU)?[Mm]akefile([._-].*)?|.*\.mk", "makefile"),
     (r"\.env([._-].*)?|.*\.env|environment|env\.list", "env"),
     (r"(?i)(.*[._-])?task[._-]?prolog([._-].*)?", "task-prolog"),
     (r".*\.(sh|bash|zsh|ksh|sbatch|slurm|pbs|job|batch|lsf|sub)|\.?(bashrc|bash_profile|profile|zshrc)", "shell"),
@@ -80,7 +82,7 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
 
     Raises Unreadable for YAML, JSON or Python that cannot be parsed. `expanded`: a shell has replaced variables in it.
     """
-    from topoadvisor.lint.readers import dockerfile, lines, shell, systemd
+    from topoadvisor.lint.readers import dockerfile, lines, makefile, shell, systemd
 
     match kind:
         case "nccl.conf":
@@ -95,6 +97,8 @@ def read(piece: Piece, kind: Kind, *, version: str | None = None, expanded: bool
             return lines.environment(piece)
         case "dockerfile":
             return dockerfile.read(piece)
+        case "makefile":
+            return makefile.read(piece)
         case "yaml" | "json":
             from topoadvisor.lint.readers import yaml_files
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -185,6 +186,14 @@ def scripts(words: list[Word]) -> Iterator[Word]:
         flag = words[place + 1].text or ""
         shell = (word.text or "").rpartition("/")[2] in SHELLS
         if shell and flag.startswith("-") and not flag.startswith("--") and "c" in flag and words[place + 2].parts:
+            yield words[place + 2]
+
+
+def python_texts(words: list[Word]) -> Iterator[Word]:
+    """The program of every `python -c '…'`."""
+    for place, word in enumerate(words[:-2]):
+        program = (word.text or "").rpartition("/")[2]
+        if re.fullmatch(r"python[0-9.]*", program) and words[place + 1].text == "-c" and words[place + 2].parts:
             yield words[place + 2]
 
 

@@ -31,6 +31,8 @@ _SILENT: Final = frozenset({
 """Commands whose words are texts and set nothing."""
 _WRAPPERS: Final = frozenset({"sudo", "exec", "nohup", "time", "command", "builtin"})
 _FILES: Final = frozenset({">", ">>", ">|", "&>", "&>>"})
+_INTO_CONTAINERS: Final = re.compile(r"(SINGULARITY|APPTAINER)ENV_")
+"""Apptainer sets a variable of this beginning in its containers, without it."""
 _DEEPEST: Final = 12
 
 _LONGEST_VALUE: Final = 300
@@ -272,6 +274,20 @@ class _Reader:
             if self._depth < _DEEPEST and span[1] > span[0]:
                 inner = read(self._piece.cut(*span), way=self._way, depth=self._depth + 1)
                 merge(self._contents, inner, branch=self._frames.branch(), at=self._piece.at(start))
+        for word in launchers.python_texts(words):
+            # Only a text in which the shell changes nothing.
+            span = word.parts[0].inner if len(word.parts) == 1 else None
+            if span is not None and (found := self._python(self._piece.cut(*span))) is not None:
+                merge(self._contents, found, branch=self._frames.branch(), at=self._piece.at(start))
+
+    @staticmethod
+    def _python(piece: Piece) -> Contents | None:
+        from topoadvisor.lint.readers import embedded
+
+        try:
+            return embedded.read(piece, "python")
+        except Unreadable:
+            return None
 
     def _options_inside(self, word: Word, start: int) -> None:
         """`-x NAME=VALUE` inside of a text or an array that a launcher gets later."""
@@ -356,6 +372,9 @@ class _Reader:
         return None
 
     def _add(self, found: Setting, way: Way, start: int, *, group: int = 0, programs: tuple[str, ...] = ()) -> None:
+        if (beginning := _INTO_CONTAINERS.match(found.name)) is not None:
+            found = replace(found, name=found.name[beginning.end() :], at=found.at + beginning.end())
+            way = "launcher"
         if not watched(found.name):
             return
         computed = (

@@ -23,6 +23,8 @@ _ONLY_TEMPLATE: Final = re.compile(r"^[ \t]*(\{\{(?:(?!\}\}).)*\}\}|\{%(?:(?!%\}
 _ITEM: Final = re.compile(r"[A-Za-z_]\w*=.*", re.A | re.S)
 _BLANK: Final = re.compile(r"([A-Za-z_]\w*)[ \t]+=.*", re.A)
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{?([A-Za-z_]\w*)")
+_DEFAULT: Final = re.compile(r"\$\{([A-Za-z_]\w*):?-([^${}]*)\}", re.A)
+"""Compose, and other readers of YAML than Kubernetes, take the default where the variable is not set."""
 _SERVICES: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet", "ConfigMap"})
 _STAYS: Final = frozenset({"InferenceService", "RayService", "Service", "KServe", "SeldonDeployment"})
 _REPLICAS: Final = re.compile(r"\w+ReplicaSpecs")
@@ -216,7 +218,12 @@ class _Walker:
         quote: str | None = None,
         refused: str = "",
     ) -> None:
-        if value is not None:
+        default = _DEFAULT.fullmatch(value) if value is not None and not around.kubernetes else None
+        if default is not None and _UNKNOWN not in default[2]:
+            self._contents.uses |= {default[1]} - {name}
+            value = default[2]
+            span = (span[0] + default.start(2), span[0] + default.end(2)) if span else None
+        elif value is not None:
             self._contents.uses |= {each for match in _REFERENCE.findall(value) for each in match if each}
             if _UNKNOWN in value or _REFERENCE.search(value):
                 value = None
@@ -230,6 +237,7 @@ class _Walker:
                 at=self._piece.at(min(place, max(len(self._body) - 1, 0))),
                 span=self._piece.span(*span) if span else None,
                 way=around.way,
+                fallback=default is not None,
                 step=self._step,
                 group=around.group,
                 role=around.role,
