@@ -41,6 +41,19 @@ def test_a_loss_that_scatter_may_hide_is_advised_with_it() -> None:
     assert "slower at none (scatter at 2 sizes may hide a loss of up to 28 %), 8 rounds" in setting.reason
 
 
+def test_what_moves_traffic_says_that_all_pairs_at_once_were_not_tried() -> None:
+    settings = {"NCCL_P2P_LEVEL": "SYS"}
+    said = [
+        advise.advise(machine(trial(settings=settings, sizes=sizes))).settings
+        for sizes in (
+            WON,
+            [*WON, size(0.02, collective="alltoall")],
+        )
+    ]
+    reasons = [each.reason for found in said for each in found if each.rule == "trial"]
+    assert ["alltoall not tried, which can lose by it" in reason for reason in reasons] == [True, False]
+
+
 def test_it_is_written_only_when_tuning_is_asked_for() -> None:
     advice = advise.advise(machine(trial()))
     assert selection.select(advice, frozenset(), "2.28.9").chosen == ()

@@ -23,6 +23,10 @@ MEASURES_WITH: Final = (
 )
 """A trial sets them itself, or would be another one with them."""
 
+MOVES_TRAFFIC: Final = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_P2P_DIRECT_DISABLE", "NCCL_SHM_DISABLE")
+"""They decide which way traffic takes. What helps a ring there can ruin all pairs at once: with P2P between GPUs that
+only CPUs join all_reduce gained a fifth, and alltoall lost nine tenths (NVIDIA/nccl#1817)."""
+
 _NAME_FILES: Final = ("_PLUGIN", "_FILE", "_PATH", "_LIB", "_DIR", "_DIRECTORY")
 """How names of variables end that name files or libraries, where the register does not say so."""
 _LONGEST: Final = 80
@@ -83,6 +87,11 @@ def _hidden(trial: Trial) -> str:
     losses = [each.may_lose for each in trial.sizes if each.may_lose is not None]
     count = f"{len(losses)} size{'s' * (len(losses) != 1)}"
     return f" (scatter at {count} may hide a loss of up to {100 * max(losses):.0f} %)" if losses else ""
+
+
+def _untried(trial: Trial) -> str:
+    moved = any(name in MOVES_TRAFFIC for name in trial.settings)
+    return ", alltoall not tried, which can lose by it" if moved and "alltoall" not in _collectives(trial) else ""
 
 
 def _at(trial: Trial, verdict: str) -> list[TrialSize]:
@@ -348,7 +357,7 @@ def _advise(
             rule=TRIAL,
             reason=(
                 f"measured on this machine{_over(trial, here.snapshot)}: {collectives} faster at "
-                f"{_spread(_at(trial, 'faster'))}, slower at none{_hidden(trial)}{_undecided(trial)}, "
+                f"{_spread(_at(trial, 'faster'))}, slower at none{_hidden(trial)}{_undecided(trial)}{_untried(trial)}, "
                 f"{_rounds(trial)}, {(trial.date or 'no date')[:10]}"
             ),
             value=value,

@@ -19,7 +19,7 @@ from topoadvisor.snapshot import NcclLibrary, Setting, Snapshot, decode, encode
 from topoadvisor.verify import asked, documents, group, prove_report
 from topoadvisor.verify.difference import compare, confirm
 from topoadvisor.verify.group import Result, Run, Settings
-from topoadvisor.verify.prove import Arm, Outcome, Proof, arms_of, prove
+from topoadvisor.verify.prove import Arm, Outcome, Proof, arms_of, prove, usual_collectives
 from topoadvisor.verify.rank_messages import Began, Case
 
 SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20, 1 << 30)
@@ -151,6 +151,19 @@ def test_a_setting_that_wins_here_and_loses_there_is_not_kept() -> None:
 
 def hurts_small_ones(settings: Settings, size: int) -> float:
     return (0.75, 1, 1, 1.06, 1.05, 1.045)[size] if settings.get("NCCL_MIN_CTAS") == "32" else 1.0
+
+
+def test_what_moves_traffic_is_tried_with_all_pairs_at_once_too() -> None:
+    assert usual_collectives(arms_of({"NCCL_MIN_CTAS": "32"})) == ("all_reduce",)
+    assert usual_collectives(arms_of({"NCCL_MIN_CTAS": "32", "NCCL_P2P_LEVEL": "SYS"})) == ("all_reduce", "alltoall")
+    gains = Machine(lambda settings, size: 1.3 if "NCCL_P2P_DISABLE" in settings else 1.0)
+    proof = run(gains, "NCCL_P2P_DISABLE=1")
+    assert proof.best is not None
+    text = prove_report.to_text(proof, WHERE)
+    assert "`topoadvisor prove NCCL_P2P_DISABLE=1 --collective alltoall`" in text
+    cases = group.cases(["alltoall"], SIZES, 2)
+    both = prove(gains, arms_of({"NCCL_P2P_DISABLE": "1"}), cases, 8)
+    assert "all pairs at once" not in prove_report.to_text(both, WHERE)
 
 
 def test_a_loss_that_hides_in_scatter_is_looked_for_twice_and_stops_a_winner() -> None:

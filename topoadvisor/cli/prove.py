@@ -66,7 +66,7 @@ def prove(
             "--collective",
             metavar="NAME",
             help="all_reduce, all_gather, reduce_scatter, alltoall or sendrecv; may be repeated.",
-            show_default="all_reduce",
+            show_default="all_reduce, and alltoall where P2P or SHM are switched",
         ),
     ] = None,
     size: Annotated[
@@ -117,7 +117,6 @@ def prove(
         here, group, library = collectives.ranks_here(live, os.environ, nccl=nccl, deadline_s=deadline)
         notes = asked.remarks(wanted, live, library=library)
         say(notes)
-        cases = _cases(chosen, sizes, len(here.gpus))
         notes = [*here.notes, *notes]
         arms = proving.arms_of(wanted)
         rest: list[NotTried] = []
@@ -125,6 +124,7 @@ def prove(
             tell(0, 0, "looking at what NCCL does by itself")
             arms, rest = _candidates(live, here, group, Path(folder))
             notes += map(str, rest)
+        cases = _cases(chosen or proving.usual_collectives(arms), sizes, len(here.gpus))
         proof = proving.prove(group, arms, cases, rounds, progress=tell) if arms else None
     where = prove_report.Setting([gpu.index for gpu in here.gpus], library, live.driver.version, now())
     if proof is None:
@@ -178,6 +178,7 @@ def _asked(words: list[str] | None, advice: Path | None, candidates: bool) -> An
 def _what(
     like: str | None, collectives: list[str] | None, sizes: list[str] | None
 ) -> tuple[tuple[Collective, ...], tuple[int, ...]]:
+    """Collectives and sizes that the user names; none of the former where that is left to what is tried."""
     from topoadvisor.errors import TopoAdvisorError
     from topoadvisor.evidence import COLLECTIVES
     from topoadvisor.verify import prove as proving
@@ -192,7 +193,7 @@ def _what(
         raise TopoAdvisorError(
             f"there is no collective {unknown[0]!r} here", hint=f"There are {', '.join(COLLECTIVES)}."
         )
-    chosen = tuple(name for name in COLLECTIVES if name in (collectives or ("all_reduce",)))
+    chosen = tuple(name for name in COLLECTIVES if name in (collectives or ()))
     return chosen, tuple(sorted({size_bytes(text) for text in sizes})) if sizes else proving.DEFAULT_SIZES
 
 

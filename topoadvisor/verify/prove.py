@@ -179,6 +179,12 @@ def arms_of(settings: Settings) -> list[Arm]:
     return with_all_together([Arm({name: value}) for name, value in settings.items()])
 
 
+def usual_collectives(arms: Sequence[Arm]) -> tuple[Collective, ...]:
+    """What is tried where the user names nothing."""
+    moving = any(name in proven.MOVES_TRAFFIC for arm in arms for name in arm.settings)
+    return ("all_reduce", "alltoall") if moving else ("all_reduce",)
+
+
 def with_all_together(arms: Sequence[Arm], why: str | None = None) -> list[Arm]:
     """These variants, and one more of all their settings when there are several."""
     if len(arms) < 2:

@@ -135,6 +135,12 @@ def _recommendation(proof: Proof, saved: str | None) -> list[str]:
         wanted = ",".join(sorted({proven.setting_class(name) for name in best.arm.settings} - {"system"}))
         include = f" --include {wanted}" if wanted else ""
         lines.append(f"{after}`topoadvisor emit nccl-conf {saved or 'FILE'}{include}` writes it with its evidence.")
+    if best.ways and all(case.collective != "alltoall" for case, _ in best.differences):
+        asked = " ".join(f"{name}={value or ''}" for name, value in best.arm.settings.items())
+        lines.append(
+            "It sends the traffic other ways, where all pairs at once can lose what a ring gains: before it is set for "
+            f"every job, `topoadvisor prove {asked} --collective alltoall`."
+        )
     if best.cost:
         lines.append(
             "That is what the collective gains. What a job gains depends on what it computes meanwhile: time its steps."
