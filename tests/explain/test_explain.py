@@ -106,6 +106,7 @@ def test_an_assumed_value_is_in_force(capsys: pytest.CaptureFixture[str]) -> Non
         ("NCCL_IB_ADDR", "NCCL_IB_ADDR_RANGE"),
         ("NCCL_SOCKET_TIMEOUT", "setting it does nothing"),
         ("NCCL_GIN_TYPE", "proxy on the CPU"),
+        ("NCCL_CUMEM_ENABLE", "Values 0 or 1 -2: automatic"),
         ("NCCL_DEBUG_SUBSYS", "no ALLREDUCE"),
         ("TORCH_NCCL_TRACE_BUFFER_SIZE", "use TORCH_FR_BUFFER_SIZE"),
         ("NVSHMEM_IB_ENABLE_IBGDA", "PeerMappingOverride=1"),

@@ -169,10 +169,10 @@ def _values(info: SettingInfo) -> Iterator[str]:
         yield f"  {info.minimum} to {info.maximum}"
     elif info.minimum is not None:
         yield f"  {info.minimum} or more"
+    if info.kind == "switch" and not info.sentinels.keys() & {"0", "1"}:
+        yield "  0 or 1"
     for number, meaning in info.sentinels.items():
         yield fill(f"{number}: {meaning}", "    ", "  ")
-    if info.kind == "switch" and not info.sentinels:
-        yield "  0 or 1"
 
 
 def _level(level: LevelWord) -> Iterator[str]:

@@ -22,7 +22,10 @@ _BUFFER: Final = "NCCL_BUFFSIZE"
 _QUOTES: Final = frozenset("\"'“”‘’„")
 _UNDEFINED: Final = -(2**31)
 """`NCCL_CONFIG_UNDEF_INT`: what the communicator asks for."""
+_NOT_SET: Final = -2
 _LARGEST_CLUSTER: Final = 8
+_SOCKET_THREADS: Final = 16
+"""`MAX_THREADS` in `src/transport/net_socket.cc`."""
 _WORK_FIFO: Final = str(1 << 20)
 _LEAST_BUFFER: Final = 1024
 """Bytes below which the pieces of a ring, half a buffer in whole 512 bytes, are empty, and NCCL divides by 0."""
@@ -129,14 +132,22 @@ def _acts(name: str, value: int, version: str | None) -> tuple[str | None, str] 
 
     `src/init.cc` (groups of blocks, COLLNET_ENABLE, COMM_BLOCKING, GDRCOPY_ENABLE, WORK_FIFO_BYTES),
     `src/graph/connect.cc` (channels), `src/graph/paths.cc`, `src/transport/shm.cc`, `src/transport/nvls.cc`,
-    `src/transport/net_ib/init.cc` of 2.30.7.
+    `src/transport/net_ib/init.cc`, `src/transport/net_socket.cc` of 2.30.7.
     """
     channels = 64 if version is None or versions.at_least(version, "2.25.1") else 32
     match name:
         case "NCCL_MIN_CTAS" | "NCCL_MAX_CTAS" if value <= 0 and value != _UNDEFINED:
             return None, f"NCCL ignores {value}, and takes what the communicator asks for"
-        case "NCCL_MIN_CTAS" | "NCCL_MAX_CTAS" | "NCCL_MAX_NCHANNELS" | "NCCL_MIN_NCHANNELS" if value > channels:
+        case "NCCL_MIN_CTAS" | "NCCL_MAX_CTAS" if value > channels:
             return str(channels), f"NCCL has no more than {channels} channels"
+        case "NCCL_MIN_NCHANNELS" | "NCCL_MAX_NCHANNELS" | "NCCL_MIN_NRINGS" | "NCCL_MAX_NRINGS" if value > channels:
+            return str(channels), f"NCCL has no more than {channels} channels"
+        case "NCCL_MIN_NCHANNELS" | "NCCL_MIN_NRINGS" if value < 0 and value != _NOT_SET:
+            return "0", f"NCCL takes 0 for {value}, no minimum at all"
+        case "NCCL_MAX_NCHANNELS" | "NCCL_MAX_NRINGS" if value < 1 and value != _NOT_SET:
+            return "1", f"NCCL takes 1 for {value}, a single channel"
+        case "NCCL_SOCKET_NTHREADS" if value > _SOCKET_THREADS:
+            return str(_SOCKET_THREADS), f"NCCL starts no more than {_SOCKET_THREADS} threads"
         case "NCCL_CGA_CLUSTER_SIZE" if value > _LARGEST_CLUSTER:
             return str(_LARGEST_CLUSTER), f"NCCL takes {_LARGEST_CLUSTER} for whatever is above"
         case "NCCL_COMM_BLOCKING" if value not in (0, 1, _UNDEFINED):
