@@ -35,7 +35,9 @@ class Pair(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     cause: str | None
     expected: Band | None
-    """None: no number is known for such a link."""
+    """Of peer copies; None: no number is known for such a link, or they went through host memory."""
+    expected_staged: tuple[float, float] | None
+    """Lowest and highest published copy through host memory one way, GB/s, where CUDA allowed no peer access."""
     nccl: Believed | None
     forward: Measurement | None
     """From the first to the second; None = not measured."""
@@ -63,7 +65,7 @@ class Pattern(Struct, frozen=True, kw_only=True):
 
     measured: Measurement
     alone_gbps: float | None
-    """What its slowest copy would reach if all links were well and GPUs shared nothing but their own links."""
+    """What its slowest copy would reach, with both ways busy, if all links were well and none but its own shared."""
     verdict: Verdict
     cause: str | None
 

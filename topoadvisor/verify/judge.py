@@ -94,6 +94,11 @@ class Judgement:
         return doubt_of_pair(self.pair, [each for each in measured if each])
 
     @property
+    def staged(self) -> bool:
+        """CUDA allowed no peer access, so that the copies went through host memory."""
+        return any(m.outcome == "ok" and m.peer_access is False for m in (self.forward, self.backward, self.both) if m)
+
+    @property
     def host_gbps(self) -> dict[int, float]:
         """Of each of the two, by index, the slower way between it and host memory, where that was measured."""
         slowest: dict[int, float] = {}
@@ -213,11 +218,10 @@ def _judge(
         return "unknown", doubted
     slower = min(one_way)
     duplex = both.gbps / slower if both and both.outcome == "ok" and both.gbps else None
-    peer_access = {m.peer_access for m in measured if m.outcome == "ok"}
-    median = medians.get((pair.link_class or "", False not in peer_access))
-    if False in peer_access:
+    median = medians.get((pair.link_class or "", not judgement.staged))
+    if judgement.staged:
         return _judge_staged(judgement, slower, max(one_way), median)
-    if None in peer_access:
+    if any(m.peer_access is None for m in measured if m.outcome == "ok"):
         return "unknown", "whether CUDA allowed peer access was not recorded"
     verdict, cause = _judge_peer(judgement, slower, max(one_way), both.gbps if both else None, duplex, staged)
     small = too_small(measured)

@@ -6,8 +6,8 @@ import statistics
 
 from topoadvisor import runs
 from topoadvisor.evidence import Measurement
-from topoadvisor.hardware.catalogue import Band
 from topoadvisor.numbers import size_text
+from topoadvisor.topology.links import nvlink_count
 from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief
 from topoadvisor.verify.documents import Believed, Host, Links, Pair, Pattern
@@ -38,7 +38,8 @@ def to_text(report: Report) -> str:
         lines.append(
             f"µs: a copy of {selection.SMALL_BYTES} bytes. P2P off: through host memory"
             f"{'' if options.full else ', measured for one pair of each class'}. NCCL: what its own model plans with. "
-            "Expected: one way / both ways, published for such links."
+            "Expected: one way / both ways, published for such links"
+            f"{'; without peer access the lowest to the highest one way' * any(map(_through_host, report.pairs))}."
         )
     lines += _classes(report)
     lines += report.notes
@@ -92,7 +93,7 @@ def _pair_row(judgement: Judgement, believed: dict[tuple[int, int], float]) -> t
         "-" if slowest is None else f"{slowest.latency_us:.1f}",
         _cell(staged),
         f"{believed[pair.a, pair.b]:.0f}" if (pair.a, pair.b) in believed else "?",
-        _expected(pair.band),
+        _expected(judgement),
         judgement.verdict,
     )
 
@@ -136,10 +137,18 @@ def _pattern_row(judgement: PatternJudgement) -> tuple[str, ...]:
     )
 
 
-def _expected(band: Band | None) -> str:
+def _expected(judgement: Judgement) -> str:
+    band, staged = judgement.pair.band, judgement.pair.staged
+    if _through_host(judgement):
+        return "?" if staged is None else f"{staged[0]:.0f} to {staged[1]:.0f}"
     if band is None:
         return "?"
     return f"{band.expected_uni:.0f} / {'?' if band.expected_bi is None else format(band.expected_bi, '.0f')}"
+
+
+def _through_host(judgement: Judgement) -> bool:
+    """The pair is judged by what copies through host memory reach; over NVLink they never should."""
+    return judgement.staged and not nvlink_count(judgement.pair.link_class or "")
 
 
 def _cell(measurement: Measurement | None) -> str:
@@ -174,7 +183,8 @@ def _pair(judgement: Judgement, believed: Belief | None) -> Pair:
         link_class=pair.link_class,
         verdict=judgement.verdict,
         cause=judgement.cause,
-        expected=pair.band,
+        expected=None if _through_host(judgement) else pair.band,
+        expected_staged=pair.staged if _through_host(judgement) else None,
         nccl=None if believed is None else Believed(path=believed.path, gbps=believed.nccl_gbps),
         forward=judgement.forward,
         backward=judgement.backward,
