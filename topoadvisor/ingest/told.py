@@ -32,7 +32,8 @@ def _words(**listed: str) -> dict[str, str]:
 SPELLINGS: Final[dict[str, dict[str, str]]] = {
     "job.symptom": _words(
         hang="hangs, hung, hanging, stuck, freeze, frozen, deadlock, timeout, timed-out, time-out, no-progress",
-        slow="slowness, low-bandwidth, slow-bandwidth, low-performance, bad-performance",
+        slow="slowness, slower, degraded, degradation, drops, low-bandwidth, slow-bandwidth, low-performance, "
+        "bad-performance",
         refused="peer-access-refused, p2p-refused, peer-access-not-supported",
         crash="crashes, crashed, error, fails, failed, failure, init-failure, abort, segfault",
         wrong_data="wrong-results, wrong-result, wrong, corruption, data-corruption, corrupt, corrupted, nan, nans, "
