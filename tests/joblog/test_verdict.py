@@ -111,6 +111,16 @@ def test_sockets_although_nccl_lists_rdma() -> None:
     assert "mlx5_0:1/IB, mlx5_1:1/IB; NCCL_NET=Socket forbids it" in the(log, "LOG002")
 
 
+def test_sockets_because_one_host_has_no_rdma_device() -> None:
+    lines = logs.modern(16, outside="NET/Socket/0", network="Socket")
+    there = [line for line in lines if "NET/IB : Using" in line and line.startswith("node2:")]
+    lines = [logs.info(8, "NET/IB : No device found.") if line in there else line for line in lines]
+    log = judged(lines)
+    assert there
+    assert log.ib_absent_on == ["node2"]
+    assert "NCCL found none on node2" in the(log, "LOG002")
+
+
 def test_sockets_without_rdma_are_a_question_that_a_topology_answers() -> None:
     lines = logs.modern(16, outside="NET/Socket/0", network="Socket", ib=None)
     log = judged(lines)
@@ -184,7 +194,7 @@ def test_ranks_that_differ() -> None:
         ("NCCL_CROSS_NIC", ("0", "1"), [("LOG007", "error")]),
         ("NCCL_IB_HCA", ("mlx5_0", "mlx5_4"), []),
         ("NCCL_IB_GID_INDEX", ("1", "3"), []),
-        ("NCCL_NVLS_UB_SIZE", ("0", "1"), [("LOG007", "warning")]),
+        ("NCCL_IB_SORT_MERGE_NICS", ("0", "1"), [("LOG007", "warning")]),
     ],
 )
 def test_values_that_hosts_may_have_of_their_own(

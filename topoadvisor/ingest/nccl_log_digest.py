@@ -96,6 +96,7 @@ def digest(records: Records, *, files: list[str], size_bytes: int, lines: int, n
             for (name, number), tally in sorted(records.ib_devices.items(), key=lambda item: int(item[0][1]))
         ],
         ib_asked=records.ib_asked,
+        ib_absent_on=[host for tally in records.ib_absent.values() for host in _hosts(tally)],
         socket_interfaces=_interfaces(records.sockets, records),
         plugins=[
             Plugin(kind=kind, name=name, processes=_voices(tally, records), hosts=_hosts(tally))  # type: ignore[arg-type]

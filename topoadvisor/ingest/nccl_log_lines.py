@@ -232,6 +232,7 @@ class Lines:
                 self._count(records.ib_devices, text(device), str(int(index)), thread, number)
         elif body.startswith((b"NET/IB : No device", b"NET/IB: No device")):
             records.ib_asked = True
+            self._count(records.ib_absent, "NET/IB", "none", thread, number)
         elif body.startswith(b"NET/Socket : Using"):
             for name, where in _INTERFACE.findall(body):
                 self._count(records.sockets, text(name), text(where), thread, number, MAX_ENTRIES)

@@ -149,6 +149,8 @@ class Records:
     ib_devices: Table = field(default_factory=dict)
     """By name and number."""
     ib_asked: bool = False
+    ib_absent: Table = field(default_factory=dict)
+    """Who looked for an RDMA device and found none."""
     cuda_driver: str | None = None
     sockets: Table = field(default_factory=dict)
     plugins: Table = field(default_factory=dict)

@@ -286,6 +286,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     ib_devices: list[Interface] = []
     """`mlx5_0:1/IB`, `mlx5_0:1/RoCE`. Empty with `ib_asked`: NCCL looked and found none."""
     ib_asked: bool = False
+    ib_absent_on: list[str] = []
+    """Hosts on which NCCL looked for an RDMA device and found none."""
     socket_interfaces: list[Interface] = []
     plugins: list[Plugin] = []
     gdr: list[Gdr] = []

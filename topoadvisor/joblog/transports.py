@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from topoadvisor.ingest.nccl_log_summary import Connection, Gdr
@@ -31,6 +31,10 @@ def _network(view: View) -> Iterator[Connection]:
 
 def _subject(connection: Connection) -> str:
     return f"{connection.a}>{connection.b}"
+
+
+def _pairs(subjects: Sequence[str], whose: str = "ranks") -> str:
+    return f"{len(subjects)} pair{'s' if len(subjects) > 1 else ''} of {whose} ({shortened(subjects)})"
 
 
 def _shared_memory(view: View) -> Iterator[Finding | Undecided]:
@@ -78,7 +82,7 @@ def _why_shm(
 
 
 def _shm_verdict(view: View, key: tuple[str, ...], subjects: list[str]) -> Iterator[Finding | Undecided]:
-    pairs = f"{len(subjects)} pair{'s' if len(subjects) > 1 else ''} of ranks ({shortened(subjects)})"
+    pairs = _pairs(subjects)
     match key:
         case ("driver", path, status):
             yield finding(
@@ -153,7 +157,7 @@ def _sockets(view: View) -> Iterator[Finding | Undecided]:
     if not subjects:
         return
     subjects = list(dict.fromkeys(subjects))
-    pairs = f"{len(subjects)} pair{'s' if len(subjects) > 1 else ''} of ranks ({shortened(subjects)})"
+    pairs = _pairs(subjects)
     seen = [device.name for device in view.summary.ib_devices]
     present = view.rdma()
     net, disabled = view.values("NCCL_NET"), view.values("NCCL_IB_DISABLE")
@@ -168,6 +172,8 @@ def _sockets(view: View) -> Iterator[Finding | Undecided]:
             if hca and not seen
             else "NCCL found none in this process: a container needs /dev/infiniband and libibverbs"
             if view.summary.ib_asked and not seen
+            else f"NCCL found none on {shortened(view.summary.ib_absent_on)}"
+            if view.summary.ib_absent_on
             else "the log does not say why"
         )
         devices = shortened(seen or present)
@@ -195,7 +201,7 @@ def _sockets(view: View) -> Iterator[Finding | Undecided]:
         found = "NCCL found no RDMA device" if view.summary.ib_asked else "the log does not show NCCL's search for one"
         yield Undecided(
             id="LOG002",
-            question=f"whether there is InfiniBand or RoCE that the {len(subjects)} pairs over NET/Socket could use",
+            question=f"whether there is InfiniBand or RoCE that {pairs} over NET/Socket could use",
             reason=found,
             ask="Give a capture of one host: --topology SOURCE.",
         )
@@ -214,7 +220,7 @@ def _inside(view: View) -> Iterator[Finding]:
         yield finding(
             "LOG003",
             "error" if via == "NET/Socket" or variables else "warning",
-            f"{len(subjects)} pairs of ranks of one host ({shortened(subjects)}) talk over the network, {via}{because}",
+            f"{_pairs(subjects, 'ranks of one host')} talk over the network, {via}{because}",
             subjects=subjects,
             evidence=variables,
             advice=[
@@ -239,7 +245,7 @@ def _gdr(view: View) -> Iterator[Finding]:
     devices = [each for each in refused if each.gpu is None and _is_used(each, view)]
     far = [each for each in refused if each.gpu is not None]
     evidence = [_spelled(each) for each in [*devices, *far][:6]]
-    message = f"{len(subjects)} pairs of ranks ({shortened(subjects)}) use {via} without GPUDirect RDMA"
+    message = f"{_pairs(subjects)} use {via} without GPUDirect RDMA"
     if devices:
         names = shortened(sorted({each.device for each in devices}))
         yield finding(

@@ -283,14 +283,14 @@ def _unfinished(view: View) -> Iterator[Finding | Undecided]:
                 f"communicator {communicator.id} of {communicator.size} ranks was begun and not finished by "
                 f"{len(waiting)} of them: {named}",
                 subjects=[str(rank.rank) for rank in waiting],
-                evidence=[f"{started} ranks printed Init START, {communicator.complete} Init COMPLETE"],
+                evidence=[f"ranks that printed Init START: {started}, Init COMPLETE: {communicator.complete}"],
                 advice=["Either the log ends too early, or these ranks hang or failed: look at their last lines."],
             )
         missing += len(communicator.ranks) < communicator.size
     if missing:
         yield Undecided(
             id="LOG010",
-            question=f"what the ranks did that printed nothing, in {missing} communicators",
+            question=f"what the ranks did that printed nothing, in {missing} communicator{'s' if missing > 1 else ''}",
             reason="the log does not hold all ranks",
             ask="Give the logs of all ranks: `topoadvisor log rank*.log`.",
         )

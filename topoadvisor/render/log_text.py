@@ -99,6 +99,8 @@ def _network(log: Log, page: Page) -> None:
     ib = _line("RDMA devices", log.ib_devices)
     if not log.ib_devices:
         ib = "RDMA devices: NCCL found none" if log.ib_asked else "RDMA devices: not in the log"
+    elif log.ib_absent_on:
+        ib += f"; none on {_some(log.ib_absent_on)}"
     page.paragraph(ib, first="  ", rest="    ")
     if log.socket_interfaces:
         page.paragraph(_line("socket interfaces", log.socket_interfaces), first="  ", rest="    ")
