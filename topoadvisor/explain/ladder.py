@@ -310,7 +310,7 @@ def _socket(read: _Reader, *, linked: bool) -> Step:
 def _slow(read: _Reader) -> str | None:
     """Why a copy that arrived intact is none to be content with."""
     if below := ways.below_wires(read.subject):
-        return f"{below[0]:g} GB/s over links for {below[1]:g}"
+        return f"{below[0]:.3g} GB/s over links for {below[1]:.3g}"
     direct, staged, any_way, median = (
         _number(read.pair(f"pair.measured.{name}"))
         for name in ("p2p_gbps", "staged_gbps", "uni_gbps", "class_median_gbps")
@@ -343,7 +343,7 @@ def _measured(read: _Reader) -> Step:
             "pair.measured.staged_gbps",
             "pair.measured.class_median_gbps",
             "pair.gbps",
-            "gpu.measured.host_gbps",
+            *(("gpu.measured.host_gbps",) if all(read.both("gpu.measured.host_gbps")) else ()),
         )
         if outcome
         else [],
