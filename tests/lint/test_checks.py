@@ -387,7 +387,7 @@ LINES = st.sampled_from(
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(st.tuples(st.sampled_from(["", "export ", "  ", "mpirun -x ", "ENV "]), LINES), max_size=8),
-    st.sampled_from(["run.sh", "nccl.conf", "Dockerfile", "x.env", ".deepspeed_env"]),
+    st.sampled_from(["run.sh", "nccl.conf", "Dockerfile", "Makefile", "x.env", ".deepspeed_env"]),
     st.sampled_from([None, "2.4.8", "2.20.5", "2.30.7"]),
 )
 def test_no_text_breaks_a_check_or_a_repair(lines: list[tuple[str, str]], name: str, version: str | None) -> None:

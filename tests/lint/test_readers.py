@@ -324,7 +324,8 @@ PIECES = st.sampled_from(
         'case', 'in', 'esac', ';;', 'do', 'done', '{', '(', '&&', '|', '-x ', '=', 'NCCL_IB_TC=1', '#', '[[', ']]',
         'mpirun ', 'echo ', 'env:', '  - name: NCCL_NET', '\t', ': ', '"value"', "os.environ['NCCL_NET']='IB'\n",
         'CMD [', '"', ', ', ']', 'cmd = [', 'f"', 'os.system(', '**os.environ',
-        '{{', '}}', 'ENV ', 'RUN ', 'FROM x\n', "$'", '=(', '\x00', '\r\n', '\udcff', '\xe9',
+        '{{', '}}', 'ENV ', 'RUN ', 'FROM x\n', "$'", '=(', 'export ', 'ARG B=8M\n',
+        'NCCL_NET$(', '$B', ':= ', "python -c '", '\x00', '\r\n', '\udcff', '\xe9',
     ]
 )  # fmt: skip
 
@@ -332,7 +333,7 @@ PIECES = st.sampled_from(
 @settings(deadline=None, max_examples=300)
 @given(
     st.lists(PIECES, max_size=25).map("".join),
-    st.sampled_from(["shell", "dockerfile", "yaml", "python", "nccl.conf", "env", "systemd", "lua"]),
+    st.sampled_from(["shell", "dockerfile", "makefile", "yaml", "python", "nccl.conf", "env", "systemd", "lua"]),
 )
 def test_no_text_breaks_a_reader(text: str, kind: Kind) -> None:
     try:

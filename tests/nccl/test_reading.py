@@ -72,6 +72,8 @@ def test_long_digits_reach_no_limit(name: str) -> None:
         ("NCCL_MAX_NRINGS", "100", "64", "no more than 64"),
         ("NCCL_MAX_NCHANNELS", "0", "1", "a single channel"),
         ("NCCL_MAX_NCHANNELS", "-2", "-2", None),
+        ("NCCL_PROGRESS_COUNTER_MONITOR_POLL_MS", "10", "50", "takes 50"),
+        ("NCCL_PROGRESS_COUNTER_MONITOR_STALE_MS", "1000", "1000", None),
         ("NCCL_SOCKET_NTHREADS", "16", "16", None),
         ("NCCL_SOCKET_NTHREADS", "32", "16", "no more than 16 threads"),
         ("NCCL_IB_GID_INDEX", "3 # roce v2", "3", "dropped"),

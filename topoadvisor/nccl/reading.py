@@ -24,6 +24,8 @@ _UNDEFINED: Final = -(2**31)
 """`NCCL_CONFIG_UNDEF_INT`: what the communicator asks for."""
 _NOT_SET: Final = -2
 _LARGEST_CLUSTER: Final = 8
+_AT_LEAST: Final = {"NCCL_PROGRESS_COUNTER_MONITOR_POLL_MS": 50, "NCCL_PROGRESS_COUNTER_MONITOR_STALE_MS": 1000}
+"""`src/ras/progress_monitor.cc` of 2.32."""
 _SOCKET_THREADS: Final = 16
 """`MAX_THREADS` in `src/transport/net_socket.cc`."""
 _WORK_FIFO: Final = str(1 << 20)
@@ -162,6 +164,8 @@ def _acts(name: str, value: int, version: str | None) -> tuple[str | None, str] 
             return "1", f"every number but 0 disables, so {value} does, too"
         case "NCCL_P2P_DISABLE" | "NCCL_GDRCOPY_ENABLE" if value not in (0, 1, -2):
             return "0", f"only 1 acts, and {value} does nothing"
+        case _ if name in _AT_LEAST and value < _AT_LEAST[name]:
+            return str(_AT_LEAST[name]), f"NCCL takes {_AT_LEAST[name]} for whatever is below"
         case "NCCL_WORK_FIFO_BYTES" if value > 0 and value & (value - 1):
             return _WORK_FIFO, f"{value} is no power of two, and the default is taken"
     return None

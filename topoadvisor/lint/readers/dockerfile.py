@@ -107,7 +107,7 @@ def _defaults(piece: Piece) -> dict[str, Assignment]:
 def _with_default(each: Assignment, piece: Piece, defaults: dict[str, Assignment]) -> Assignment:
     """`ENV NAME=$ARGUMENT` with the default of the argument."""
     text = piece.body[each.at - piece.at(0) :] if each.value is None else ""
-    given = re.match(rf"{each.name}(?:=|[ \t]+)\"?\$(?:(\w+)|\{{(\w+)\}})\"?(?:\s|$)", text, re.A)
+    given = re.match(rf"{re.escape(each.name)}(?:=|[ \t]+)\"?\$(?:(\w+)|\{{(\w+)\}})\"?(?:\s|$)", text, re.A)
     default = defaults.get(given[1] or given[2]) if given is not None else None
     if default is None or default.value is None:
         return each
