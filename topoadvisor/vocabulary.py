@@ -278,8 +278,8 @@ pair.measured.any bool | copies between the two were measured
 pair.measured.p2p_gbps number | measured copy with peer access, GB/s, the slower direction
 pair.measured.staged_gbps number | measured copy without peer access, GB/s, the slower direction
 pair.measured.both_ways bool | the two were copied between with peer access and without
-pair.measured.class_pairs int | pairs of its link class that were measured
-pair.measured.class_median_gbps number | median of the measured pairs of its link class
+pair.measured.class_pairs int | pairs of its link class and bandwidth on paper that were measured
+pair.measured.class_median_gbps number | median of the measured pairs of its link class and bandwidth on paper
 pair.measured.data_ok bool | data that was copied directly arrived unchanged
 nic.name text | RDMA device name, else interface name
 nic.label text | NIC0, … as `nvidia-smi` numbers it, else the name

@@ -134,3 +134,16 @@ def test_slow_copies_are_found_in_what_was_saved_over_pcie_and_with_the_host_too
     hosts = [copy("host>gpu:0", 55.0, "host-copy"), copy("gpu:0>host", 27.4, "host-copy")]
     assert findings("4xrtxpro6000", *hosts) == {"PCI015": ["gpu:0"]}
     assert findings("4xrtxpro6000", hosts[0]) == {}
+
+
+def test_pairs_are_held_against_those_with_as_fast_links() -> None:
+    snapshot = detect.read(["fixture:4xrtxpro6000"], stdin=io.BytesIO())
+    narrow = [
+        msgspec.structs.replace(gpu, pcie=msgspec.structs.replace(gpu.pcie, current_width=8)) if gpu.index == 3 else gpu
+        for gpu in snapshot.gpus
+        if gpu.pcie
+    ]
+    runs = [copy(f"gpu:{a}>gpu:{b}", 25.0 if b == 3 else 50.0) for a in range(4) for b in range(a + 1, 4)]
+    for gpus, fires in ((snapshot.gpus, True), (narrow, False)):
+        changed = msgspec.structs.replace(snapshot, gpus=gpus, measurements=runs)
+        assert any(each.id == "P2P028" for each in advise.advise(changed).findings) is fires

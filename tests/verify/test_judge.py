@@ -505,3 +505,21 @@ def test_a_ring_of_copies_through_host_memory_is_held_to_what_a_pair_reaches_bot
     assert judge_patterns([ring], judged)[0].verdict == "pass"
     shared = msgspec.structs.replace(ring, gbps=24.0, slowest_gbps=6.0)
     assert "share an uplink" in str(judge_patterns([shared], judged)[0].cause)
+
+
+@pytest.mark.parametrize("peer", [True, False])
+def test_a_gpu_of_another_generation_or_width_is_not_held_against_the_faster_ones(peer: bool) -> None:
+    rates = ((26.0, 26.0, 50.0), (12.9, 12.9, 25.0)) if peer else ((20.0, 20.0, 28.0), (9.6, 9.6, 11.0))
+    pairs = [pcie("NODE", a, b, gen=3 if b == 3 else 4) for a, b in itertools.combinations(range(4), 2)]
+    copies = [m for pair in pairs for m in measured(pair, *rates[pair.b == 3], peer=peer)]
+    assert {each.verdict for each in judge(pairs, copies)} == {"pass"}
+    narrow = dataclasses.replace(pairs[2], slots=("GPU3 runs on 8 of its 16 PCIe lanes",))
+    told = judge([*pairs[:2], narrow, *pairs[3:]], copies)[2]
+    assert (told.verdict, "8 of its 16 PCIe lanes" in str(told.cause)) == ("warn", True)
+
+
+def test_copies_through_host_memory_of_faster_gpus_say_nothing_about_slower_ones() -> None:
+    fast, slow = pcie("NODE", 0, 1, gen=5), pcie("NODE", 0, 2, gen=4)
+    staged = Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=38.0, peer_access=False)
+    copies = [*measured(fast, 55.0, 55.0, 107.0), staged, *measured(slow, 25.8, 25.8, 50.0)]
+    assert [each.verdict for each in judge([fast, slow], copies)] == ["pass", "pass"]

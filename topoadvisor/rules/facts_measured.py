@@ -88,15 +88,17 @@ def _in_words(run: Measurement) -> str:
 
 def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measurement]) -> None:
     """Record each pair's class median, the ring that suffers most, and whether anything was measured."""
-    by_class: dict[str, list[float]] = {}
+    by_class: dict[tuple[str, float | None], list[float]] = {}
     for scope in pairs.values():
         name, rate = scope.value("pair.link_class"), scope.value("pair.measured.uni_gbps")
         if name is not None and rate is not None:
-            by_class.setdefault(name, []).append(rate)
+            by_class.setdefault((name, scope.value("pair.gbps")), []).append(rate)
     medians = {name: statistics.median(rates) for name, rates in by_class.items() if len(rates) >= _CLASS_LEAST}
     for scope in pairs.values():
-        median = medians.get(scope.value("pair.link_class") or "")
-        peers = len(by_class.get(scope.value("pair.link_class") or "", ()))
+        # A GPU on fewer lanes, or of another generation, is no worse than its links.
+        alike = scope.value("pair.link_class") or "", scope.value("pair.gbps")
+        median = medians.get(alike)
+        peers = len(by_class.get(alike, ()))
         scope.put("pair.measured.class_pairs", Known(peers, "derived"))
         few = Unknown("fewer than three pairs of its class were measured")
         scope.put("pair.measured.class_median_gbps", few if median is None else Known(median, _ORIGIN))

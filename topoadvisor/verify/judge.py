@@ -126,6 +126,9 @@ def index(measurements: Sequence[Measurement]) -> Found:
     return {(measurement.kind, measurement.subject): measurement for measurement in measurements}
 
 
+_Alike = tuple[str | None, bool, object]
+"""Link class, whether CUDA allows peer access, and what such a link should reach."""
+
 _OTHERS = (
     runs.LATENCY,
     runs.STAGED,
@@ -161,19 +164,19 @@ def judge(pairs: Sequence[PairFacts], measurements: Sequence[Measurement]) -> li
             "unknown",
             None,
         )
-        verdict, cause = _judge(judgement, medians, staged.get(pair.link_class))
+        verdict, cause = _judge(judgement, medians, staged.get(_alike(pair, peer_access=False)))
         judged.append(replace(judgement, verdict=verdict, cause=cause))
     return _one_gpu_behind_all(judged)
 
 
-def _staged_by_class(pairs: Sequence[PairFacts], found: Found) -> dict[str | None, float]:
-    """GB/s with peer access off, per link class: quick measures it for one pair of each."""
-    rates: dict[str | None, float] = {}
+def _staged_by_class(pairs: Sequence[PairFacts], found: Found) -> dict[_Alike, float]:
+    """GB/s with peer access off of pairs that are alike: quick measures it for one pair of each class."""
+    rates: dict[_Alike, float] = {}
     for pair in pairs:
         for subject in subjects(pair.a, pair.b)[:2]:
             measured = found.get((runs.STAGED, subject))
             if measured and measured.outcome == "ok" and measured.gbps:
-                rates.setdefault(pair.link_class, measured.gbps)
+                rates.setdefault(_alike(pair, peer_access=False), measured.gbps)
     return rates
 
 
@@ -191,20 +194,25 @@ def _one_gpu_behind_all(judged: list[Judgement]) -> list[Judgement]:
     return [replace(each, cause=f"{each.cause}{told}") if each in bad else each for each in judged]
 
 
-def _medians(pairs: Sequence[PairFacts], found: Found) -> dict[tuple[str, bool], float]:
-    """Median GB/s one way per link class and peer access, where enough was measured."""
-    values: dict[tuple[str, bool], list[float]] = {}
+def _alike(pair: PairFacts, *, peer_access: bool) -> _Alike:
+    """What a pair is held against others by: a GPU with fewer lanes or of another generation is no worse for it."""
+    expected = (pair.band and pair.band.expected_uni) if peer_access else pair.staged
+    return pair.link_class, peer_access, expected
+
+
+def _medians(pairs: Sequence[PairFacts], found: Found) -> dict[_Alike, float]:
+    """Median GB/s one way of the pairs that are alike, where enough was measured."""
+    values: dict[_Alike, list[float]] = {}
     for pair in pairs:
         for subject in subjects(pair.a, pair.b)[:2]:
             measured = found.get((runs.PEER, subject))
             if measured and measured.outcome == "ok" and measured.gbps and pair.link_class:
-                values.setdefault((pair.link_class, bool(measured.peer_access)), []).append(measured.gbps)
+                alike = _alike(pair, peer_access=bool(measured.peer_access))
+                values.setdefault(alike, []).append(measured.gbps)
     return {key: statistics.median(found) for key, found in values.items() if len(found) >= CLASS_LEAST}
 
 
-def _judge(
-    judgement: Judgement, medians: Mapping[tuple[str, bool], float], staged: float | None
-) -> tuple[Verdict, str | None]:
+def _judge(judgement: Judgement, medians: Mapping[_Alike, float], staged: float | None) -> tuple[Verdict, str | None]:
     pair, both = judgement.pair, judgement.both
     measured = [each for each in (judgement.forward, judgement.backward, both) if each]
     broken = broken_by([*measured, *judgement.others], pair.link_class)
@@ -218,7 +226,7 @@ def _judge(
         return "unknown", doubted
     slower = min(one_way)
     duplex = both.gbps / slower if both and both.outcome == "ok" and both.gbps else None
-    median = medians.get((pair.link_class or "", not judgement.staged))
+    median = medians.get(_alike(pair, peer_access=not judgement.staged))
     if judgement.staged:
         return _judge_staged(judgement, slower, max(one_way), median)
     if any(m.peer_access is None for m in measured if m.outcome == "ok"):
