@@ -275,3 +275,17 @@ def test_a_directory_of_too_many_files(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / f"{number}.txt").write_text("hello\n", encoding="utf-8")
     with pytest.raises(InputError, match="more than 3 files"):
         detect.read(str(tmp_path), stdin=io.BytesIO())
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz"])
+def test_a_packed_tar_of_many_small_and_empty_files_comes_to_its_end(mode: str) -> None:
+    """More than is read at once: members are read to their ends from the decompressor itself."""
+    packed = io.BytesIO()
+    matrix = b"\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n"
+    with tarfile.open(fileobj=packed, mode=mode) as tar:  # type: ignore[call-overload]  # the mode is one of them
+        for number, data in enumerate([b"", bytes(stream.WHOLE), b"", *[b"notes\n", b""] * 50, matrix, b""]):
+            member = tarfile.TarInfo(f"{number}.txt")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    found = detect.from_bytes(packed.getvalue(), file="sos.tar")
+    assert found.matrices[0].cells == {"GPU0": {"GPU1": "NV1"}, "GPU1": {"GPU0": "NV1"}}

@@ -122,13 +122,14 @@ class Joined:
     """A stream with the bytes in front that were read of it already."""
 
     def __init__(self, head: bytes, rest: Stream, limit: int | None = None) -> None:
-        self._head, self._rest, self.left = head, rest, limit
+        # A view, so that many small reads do not each copy what is left.
+        self._head, self._rest, self.left = memoryview(head), rest, limit
 
     def read(self, size: int, /) -> bytes:
         if self.left is not None:
             size = min(size, self.left)
         if self._head:
-            data, self._head = self._head[:size], self._head[size:]
+            data, self._head = bytes(self._head[:size]), self._head[size:]
         else:
             data = self._rest.read(size)
         if self.left is not None:

@@ -84,7 +84,8 @@ class _Other:
         self.damage: str | None = None
 
     def read(self, size: int, /) -> bytes:
-        while self.damage is None:
+        # Asked for nothing, a decompressor gives nothing and never comes to its end.
+        while size != 0 and self.damage is None:
             data = b""
             if self._stream.eof:
                 data = (self._stream.unused_data or self._packed.read(_BLOCK)).lstrip(b"\0")
