@@ -523,3 +523,14 @@ def test_copies_through_host_memory_of_faster_gpus_say_nothing_about_slower_ones
     staged = Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=38.0, peer_access=False)
     copies = [*measured(fast, 55.0, 55.0, 107.0), staged, *measured(slow, 25.8, 25.8, 50.0)]
     assert [each.verdict for each in judge([fast, slow], copies)] == ["pass", "pass"]
+
+
+def test_a_peer_path_that_is_as_slow_as_elsewhere_and_loses_to_host_memory_is_no_fault_of_the_iommu() -> None:
+    xeon = catalogue.cpu_model("GenuineIntel", 6, 106)
+    pair = PairFacts(0, 1, "SYS", catalogue.peer_copy_band("SYS", pcie_gen=4, pcie_width=16, cpu=xeon), None)
+    staged = Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=21.0, peer_access=False)
+    found = judge([pair], [*measured(pair, 17.6, 17.6, 30.0), staged])[0]
+    assert found.verdict == "warn"
+    assert "SYS pairs are no faster elsewhere, so nothing is broken" in str(found.cause)
+    assert "prove NCCL_P2P_DISABLE=1" in str(found.cause)
+    assert "IOMMU" not in str(found.cause)

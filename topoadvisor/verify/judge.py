@@ -397,7 +397,8 @@ def _no_gain(judgement: Judgement, slower: float, faster: float, class_staged: f
     own = next((m.gbps for m in judgement.other(runs.STAGED) if m.outcome == "ok" and m.gbps), None)
     staged = own or class_staged
     band = judgement.pair.band
-    as_usual = band is not None and against(slower, band.expected_uni, band) == "pass" and slower >= 0.9 * (staged or 0)
+    usual = band is not None and against(slower, band.expected_uni, band) == "pass"
+    as_usual = usual and slower >= 0.9 * (staged or 0)
     in_one_direction = slower < 0.9 * faster and faster >= _PEER_GAIN * (staged or 0)
     if staged is None or slower >= _PEER_GAIN * staged or as_usual or in_one_direction:
         return None
@@ -414,7 +415,10 @@ def _no_gain(judgement: Judgement, slower: float, faster: float, class_staged: f
             "allows peer access"
         )
     if slower < 0.9 * staged:
-        return f"{told}: {_redirected(judgement.pair)}; `topoadvisor prove NCCL_P2P_DISABLE=1` tells what NCCL gains"
+        why = _redirected(judgement.pair)
+        if usual and not judgement.pair.acs:
+            why = f"{judgement.pair.link_class} pairs are no faster elsewhere, so nothing is broken"
+        return f"{told}: {why}; `topoadvisor prove NCCL_P2P_DISABLE=1` tells what NCCL gains"
     return f"{told}: peer access gains nothing; {_redirected(judgement.pair)}"
 
 
