@@ -134,6 +134,15 @@ def test_rings_of_one_speed_are_those_of_an_integer_program(seed: int, n: int) -
     assert split.gbps == pytest.approx(most_of_one_speed(problem), rel=1e-5)
 
 
+@pytest.mark.parametrize(("seed", "n"), [(0, 8), (1, 9), (2, 10), (3, 12)])
+def test_rings_of_one_speed_are_proven_in_meshes_of_uneven_bridges(seed: int, n: int) -> None:
+    problem = uneven(seed, n)
+    check(problem)
+    best = optimum(problem)
+    assert best is not None
+    assert equal_speed(problem, best).optimal
+
+
 @pytest.mark.parametrize("channels", [1, 2, 3, 7])
 def test_of_a_number_of_channels_is_said_what_is_proven_of_that_number(channels: int) -> None:
     problem = uneven(4, 5)

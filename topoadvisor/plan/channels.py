@@ -23,8 +23,8 @@ MOST_CHANNELS: Final = 32
 
 _EFFORT: Final = 150
 """Linear programs in looking for rings one by one, and again in exchanging them; 8 GPUs take about 2 ms for each."""
-_EFFORT_LARGE: Final = 500
-"""The same above `pricing.ENUMERATED` nodes."""
+_EFFORT_LARGE: Final = 1000
+"""The same above `pricing.ENUMERATED` nodes; a full mesh of 16 takes 3 s in all."""
 _PEELING: Final = 60
 """The same in looking for fewer rings of different speeds."""
 _TRIES: Final = 8
