@@ -235,6 +235,8 @@ def _settings(
         entry = claim.entry
         if claim.variable in advised:
             continue
+        if claim.value is not None and not consumers.reaches(claim.variable, _value(base, "job.framework") or ""):
+            continue
         present = next((each for each in snapshot.settings or [] if each.name == claim.variable), None)
         if claim.value is not None and present is not None and present.value == claim.value:
             right.append(AlreadyRight(text=f"{claim.variable}={claim.value} is set already.", rule=claim.rule))

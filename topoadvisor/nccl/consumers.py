@@ -56,3 +56,12 @@ def reach(name: str) -> Reach:
     if name == "NCCL_NET" or name.startswith(_NETWORK_PREFIXES):
         return Reach(_THROUGH_NCCL, _OWN_NETWORK)
     return Reach(_THROUGH_NCCL, ())
+
+
+def reaches(name: str, framework: str) -> bool:
+    """Whether a variable can do something for what a person said communicates; True where nobody said.
+
+    llama.cpp, and what is built on it, copies by itself: NCCL serves only a split mode that is not the default.
+    """
+    own_copies = any(word in framework.lower() for word in ("llama.cpp", "ollama", "ggml"))
+    return not own_copies or not name.startswith("NCCL_")
