@@ -78,6 +78,7 @@ def test_names_are_found_by_what_they_mean_without_a_machine(run: Callable[..., 
     assert run("--find", "oom").stdout.startswith("job.symptom: ")
     assert "docker, podman" in run("--find", "docker").stdout
     assert "facts --list" in str(run("--find", "zzzz").exception.hint)  # type: ignore[union-attr]
+    assert "NCCL_GIN_ENABLE" in str(run("--find", "gin").exception.hint)  # type: ignore[union-attr]
 
 
 def test_the_list_has_every_fact(run: Callable[..., Result]) -> None:

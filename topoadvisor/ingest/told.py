@@ -354,7 +354,9 @@ def _understood(assumption: Assumption) -> Assumption:
     name = canonical(assumption.fact)
     if name is None:
         where = None if assumption.origin == ON_COMMAND_LINE else assumption.origin
-        raise InputError(f"there is no fact `{assumption.fact}` to assume", file=where, hint=_near(assumption.fact))
+        raise InputError(
+            f"there is no fact `{assumption.fact}` to assume", file=where, hint=near(assumption.fact) or _FIND
+        )
     assumption = msgspec.structs.replace(assumption, fact=_by_value(name, str(assumption.value).strip()))
     name = assumption.fact
     if (instead := MADE_FROM.get(parts(name)[0])) is not None:
@@ -377,15 +379,15 @@ def _by_value(name: str, text: str) -> str:
     return meant.get(name) or name
 
 
-def _near(name: str) -> str:
-    """What was probably meant, with its meaning; else how to look for it."""
+def near(name: str) -> str | None:
+    """What was probably meant, with its meaning; None when nothing is close."""
     close = nearest(name, VOCABULARY) if "." in name else None
     likely = [*([close] if close else []), *search(name)]
     facts = [each for each in dict.fromkeys(likely) if each not in MADE_FROM][:3]
     variables = [each for each in settings.registry() if name.upper() in each.split("_")][: 3 - len(facts)]
     said = [f"`{each}` ({VOCABULARY[each].meaning})" for each in facts]
     said += [f"`{each}` (the variable)" for each in variables]
-    return f"Did you mean {', or '.join(said)}?" if said else _FIND
+    return f"Did you mean {', or '.join(said)}?" if said else None
 
 
 def _typed(assumption: Assumption, name: str) -> Any:

@@ -44,7 +44,8 @@ def names(words: str) -> list[str]:
     found = dict.fromkeys([*(name for name in alike if name in VOCABULARY), *values, *sought])
     if not found:
         raise TopoAdvisorError(
-            f"no fact has `{words}` in its name or meaning", hint="`topoadvisor facts --list` lists all."
+            f"no fact has `{words}` in its name or meaning",
+            hint=told.near(words) or "`topoadvisor facts --list` lists all; a variable is told by its own name.",
         )
     if "job.symptom" in found:
         # The symptom alone decides little; what was printed, on how many machines and when does.
