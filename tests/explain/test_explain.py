@@ -122,6 +122,7 @@ def test_an_assumed_value_is_in_force(capsys: pytest.CaptureFixture[str]) -> Non
         ("NCCL_TESTS_DEVICE", "read by nccl-tests, not by NCCL"),
         ("NCCL_TESTS_DEVICES", "Names like it NCCL_TESTS_DEVICE"),
         ("NCCL_FASTRAK_DUMP_COMM_STATS", "A3 Mega"),
+        ("NCCL_HOME", "Builds and scripts"),
         ("--disable-custom-all-reduce", "read none of NCCL's variables"),
     ],
 )

@@ -165,8 +165,12 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
 
 
 def _unknown(name: str) -> Invention:
+    from topoadvisor.lint.checks.names import BUILDS
     from topoadvisor.lint.spelling import nearest
 
+    if BUILDS.fullmatch(name):
+        why = "Builds and scripts call places, versions and lists of options so, and may well read it."
+        return Invention(name=name, instead=[], why=why)
     why = f"It is none of the names up to NCCL {settings.NEWEST}; only a plugin could read it."
     return Invention(name=name, instead=nearest(name), why=why)
 

@@ -205,7 +205,7 @@ def _mentions(explanation: Explanation) -> Iterator[str]:
 def _invention(explanation: Explanation) -> Iterator[str]:
     invention = explanation.invention
     assert invention is not None
-    yield f"{invention.name}\nno release of NCCL reads this name: setting it does nothing"
+    yield f"{invention.name}\nno release of NCCL reads this name: setting it does nothing to NCCL"
     yield fill(invention.why)
     yield section("Probably meant", (f"  {name}" for name in invention.instead))
     yield from _mentions(explanation)

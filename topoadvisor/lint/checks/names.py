@@ -12,7 +12,7 @@ from topoadvisor.lint.spelling import nearest, one_letter_apart, wrong_beginning
 from topoadvisor.nccl import settings
 from topoadvisor.nccl.settings import SettingInfo
 
-_OWN: Final = re.compile(
+BUILDS: Final = re.compile(
     r"NCCL_TEST_.*|NCCL_(.*_)?(HOME|ROOT|DIR|PATH|LIB|LIBS|LIBRARY|LIBRARIES|INCLUDE|VERSION|VER|TAG|BRANCH|COMMIT|URL|REPO|PACKAGE|"
     r"PKG|SRC|SOURCE|PREFIX|INSTALL|BUILD|TARBALL|DEB|ARGS?|OPTS?|OPTIONS|FLAGS|PARAMS|ENVS?|VARS|CMD|EXE|BIN|TESTS?|"
     r"BENCH|BENCHMARK|SO|CONFIG|PROFILE|SCRIPT|LAUNCHER|IMAGE|NAME|BACKEND|MAJOR|MINOR|PATCH|STATIC)"
@@ -112,7 +112,7 @@ def _unknown(assignment: Assignment, judge: Judge) -> Iterator[Found]:
         return
     near = nearest(name)
     if not near or not one_letter_apart(name, near[0]):
-        if settings.family(name) is not None or _OWN.fullmatch(name):
+        if settings.family(name) is not None or BUILDS.fullmatch(name):
             return
         if assignment.way == "plain":
             # A variable of the script itself, which it may well call so.
