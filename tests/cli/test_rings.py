@@ -216,6 +216,15 @@ def test_equal_speed_is_the_best_of_all_numbers_of_channels(capsys: pytest.Captu
     assert (len(best["channels"]), best["gbps_each"], best["total_gbps"]) == (25, 6.25, 156.25)  # type: ignore[index,arg-type]
 
 
+def test_the_most_for_a_number_of_channels_is_not_called_the_most_there_can_be(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["rings", "fixture:dgx-1v", "--channels", "7"]) == 0
+    assert "7 × 16.67 = 116.7 GB/s, the most that 7 can carry" in capsys.readouterr().out
+    assert main(["rings", "fixture:dgx-1v"]) == 0
+    assert "25 × 6.25 = 156.2 GB/s, the most there can be" in capsys.readouterr().out
+
+
 def test_no_channels_of_one_speed_without_bandwidths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "matrix.txt"
     cells = [["X" if a == b else "NV1" if (a + b) % 2 else "NV2" for b in range(4)] for a in range(4)]

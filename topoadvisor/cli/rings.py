@@ -54,4 +54,4 @@ def rings(
         return
     from topoadvisor.render import rings_text
 
-    emit_text(rings_text.render(document, width=page_width(), color=use_color()))
+    emit_text(rings_text.render(document, asked=channels, width=page_width(), color=use_color()))

@@ -58,6 +58,7 @@ class EqualSpeed(msgspec.Struct, frozen=True):
     gbps_each: float
     total_gbps: float
     optimal: bool
+    """No rings of one speed, of as many as were asked for, carry more, and nothing was assumed that could lower it."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,15 +19,15 @@ _MOST_BINDING = 8
 _MOST_NAMED = 16
 
 
-def render(document: Document, *, width: int = 100, color: bool = False) -> str:
-    """The whole screen as text, ending in a newline."""
+def render(document: Document, *, asked: int | None = None, width: int = 100, color: bool = False) -> str:
+    """The whole screen as text, ending in a newline; `asked` is the number of channels that was asked for."""
     page = Page(width, color)
     gpus = listed(document.gpus)
     page.paragraph(f"Best rings over {gpus}, by {MODELS[document.model]}", rest="  ", code="1")
     if document.channels:
         _rings(document, page)
         _proof(document, page)
-        _channels(document, page)
+        _channels(document, page, asked)
     if document.notes:
         page.blank()
     for note in document.notes:
@@ -61,12 +61,13 @@ def _proof(document: Document, page: Page) -> None:
     )
 
 
-def _channels(document: Document, page: Page) -> None:
+def _channels(document: Document, page: Page, asked: int | None) -> None:
     equal = document.equal_speed
     if equal is None:
         return
     total = f"{len(equal.channels)} × {equal.gbps_each:.4g} = {equal.total_gbps:.4g} GB/s"
-    proven = "the most there can be" if equal.optimal else "the best that was found"
+    most = "the most there can be" if asked is None else f"the most that {asked} can carry"
+    proven = most if equal.optimal else "the best that was found"
     if not equal.optimal and equal.total_gbps >= (document.bound_gbps or math.inf) * (1 - SAME):
         proven = "all that the bound allows"
     page.heading(f"As channels of one speed: {total}, {proven}")
