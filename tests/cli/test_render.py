@@ -126,3 +126,26 @@ def test_no_gpu_is_a_sentence_and_exit_code_3(run: Run) -> None:
 @pytest.mark.parametrize("format", ["text", "dot", "svg"])
 def test_the_same_source_gives_the_same_bytes(run: Run, format: str) -> None:
     assert run("dgx-1v", "--format", format).stdout == run("dgx-1v", "--format", format).stdout
+
+
+def test_a_pick_and_a_placement_are_drawn(run: Run) -> None:
+    assert "{pick}" in run("dgx-1v", "--pick", "2").stdout
+    shown = run("dgx-1v", "--place", "tp=2, pp=4").stdout
+    assert "{T3 r7}" in shown
+    assert "tensor 2, data 1, pipeline 4: 8 ranks on 1 node" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--place", "tp=4,tp=2"], "cannot be read at 'tp=2'"),
+        (["--place", "tp=0"], "cannot be read at 'tp=0'"),
+        (["--place", "4"], "cannot be read at '4'"),
+        (["--place", ""], "cannot be read at ''"),
+        (["--place", "tp=16"], "tensor groups of 16"),
+        (["--place", "tp=2", "--pick", "2"], "both mark GPUs"),
+        (["--pick", "9"], "9 GPUs are asked for"),
+    ],
+)
+def test_plans_that_cannot_be_drawn(run: Run, arguments: list[str], words: str) -> None:
+    assert words in refused(run("dgx-1v", *arguments)).message

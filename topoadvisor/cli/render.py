@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,9 +21,11 @@ from topoadvisor.cli.common import (
 
 if TYPE_CHECKING:
     from topoadvisor.advice import Ring
+    from topoadvisor.placing import Sizes
     from topoadvisor.render.schematic import Schematic
 
 Format = Literal["text", "dot", "svg", "png", "pdf"]
+_SIZES = ("tp", "pp", "dp", "ep", "nodes")
 _SUFFIXES: dict[str, Format] = {
     **{".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"},
     **{".txt": "text", "": "text"},
@@ -47,6 +50,19 @@ def render(
         ),
     ] = None,
     rings: Annotated[bool, typer.Option("--rings", help="Draw the best rings too.")] = False,
+    pick: Annotated[
+        int | None,
+        typer.Option("--pick", min=1, metavar="K", help="Mark what `pick K` chooses.", show_default=False),
+    ] = None,
+    place: Annotated[
+        str | None,
+        typer.Option(
+            "--place",
+            metavar="tp=4,pp=2",
+            help="Mark where `place --tp 4 --pp 2` puts ranks; also dp, ep, nodes.",
+            show_default=False,
+        ),
+    ] = None,
     assume: AssumeOption = None,
     assume_file: AssumeFileOption = None,
     rules: RulesOption = None,
@@ -68,18 +84,50 @@ def render(
             f"a {wanted.upper()} is no text for a terminal",
             hint=f"Write it to a file: -o topology.{wanted}, or into a pipe.",
         )
+    if pick is not None and place is not None:
+        raise InputError("--pick and --place both mark GPUs", hint="Draw one picture for each.")
+    sizes = None if place is None else _sizes(place)
     snapshot = load_snapshot(sources, assume, assume_file)
-    if rings:
+    if rings or pick is not None or sizes is not None:
         need_numpy()
     analysis = advise.analyse(snapshot, rule_directories=rules or (), plan=rings)
     planned = analysis.advice.plan.rings if analysis.advice.plan else []
-    data = _rendered(outline.outline(snapshot, analysis.topology, analysis.advice), planned, wanted)
+    schematic = outline.outline(snapshot, analysis.topology, analysis.advice)
+    if pick is not None:
+        from topoadvisor import planning
+        from topoadvisor.render import tags
+
+        schematic = tags.picked(schematic, planning.pick(snapshot, pick))
+    if sizes is not None:
+        from topoadvisor import placing
+        from topoadvisor.render import tags
+
+        schematic = tags.placed(schematic, placing.place(snapshot, sizes))
+    data = _rendered(schematic, planned, wanted)
     if output is not None and to_file:
         _write(output, data)
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def _sizes(text: str) -> Sizes:
+    """`tp=4,pp=2` as the options of `place`."""
+    from topoadvisor.errors import InputError
+    from topoadvisor.placing import Sizes
+
+    told: dict[str, int] = {}
+    for entry in text.split(","):
+        name, _, number = entry.strip().partition("=")
+        if name not in _SIZES or name in told or not re.fullmatch(r"0*[1-9][0-9]{0,5}", number):
+            raise InputError(
+                f"--place cannot be read at {entry.strip()[:40]!r}",
+                hint=f"Write it as tp=4,pp=2: each of {', '.join(_SIZES)} at most once, with a number from 1.",
+            )
+        told[name] = int(number)
+    tp, pp, dp, ep = (told.get(name, 1) for name in _SIZES[:4])
+    return Sizes(tp, pp, dp, ep, told.get("nodes"))
 
 
 def _format_of(output: Path | None) -> Format:

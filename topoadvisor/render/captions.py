@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topoadvisor.render.lettering import fit, width, wrap
-from topoadvisor.render.schematic import Badge, Part
+from topoadvisor.render.schematic import Badge, Part, Tag
 from topoadvisor.render.shapes import Row
 
 GPU_NAME, NAME, SMALL, BADGE = 11, 9, 8, 7
@@ -16,6 +16,11 @@ BADGE_HEIGHT = 10.5
 def badge_width(badge: Badge) -> float:
     """Points that a finding's mark takes."""
     return width(badge.rule, BADGE, bold=True) + 8
+
+
+def tag_width(tag: Tag) -> float:
+    """Points that the tag of a plan's group takes."""
+    return width(tag.text, SMALL, bold=True) + 8
 
 
 def device(part: Part, w: float) -> tuple[Row, ...]:

@@ -13,15 +13,16 @@ from typing import Literal
 
 from topoadvisor.advice import Ring
 from topoadvisor.render import ring_strip
-from topoadvisor.render.captions import BADGE, BADGE_HEIGHT, PADDING, SMALL, badge_width
+from topoadvisor.render.captions import BADGE, BADGE_HEIGHT, PADDING, SMALL, badge_width, tag_width
 from topoadvisor.render.lettering import fit, width, wrap
 from topoadvisor.render.placement import place
-from topoadvisor.render.schematic import Badge, Note, Part, Schematic, Wire
+from topoadvisor.render.schematic import Badge, Note, Part, Schematic, Tag, Wire
 from topoadvisor.render.shapes import NARROWEST, Box, Frame, Line, Placement, Point, Row
 
 TITLE_SIZE, SUBTITLE_SIZE, LEGEND_SIZE, NOTE_SIZE = 15, 10, 9, 9
 NOTES_SHOWN = 6
 NOTE_INDENT = 52.0
+TAG_HEIGHT = 11.0
 MARK_SIZE, MARK_AWAY = (9.0, 6.0), 7.0
 SAMPLE, SAMPLE_ROOM = 20.0, 26.0
 """Width of a piece of line in the legend, and what is kept free for it."""
@@ -137,7 +138,7 @@ class Drawing:
 
 
 def compose(schematic: Schematic, rings: Sequence[Ring] = ()) -> Drawing:
-    """Title, machine, rings, legend and findings on one page; the same schematic gives the same drawing."""
+    """Title, machine, tags, rings, legend and findings on one page; the same schematic gives the same drawing."""
     body = place(schematic)
     page = max(body.w, NARROWEST)
     shapes = [_text("title", schematic.title, 0, 0, page, TITLE_SIZE, bold=True)]
@@ -151,6 +152,8 @@ def compose(schematic: Schematic, rings: Sequence[Ring] = ()) -> Drawing:
         shapes += _box(box, top)
     shapes += [_passed(line, top) for line in body.lines if line.wire.passed]
     y = top + body.h + 16
+    keys, y = _keys(schematic, y, page)
+    shapes += keys
     ring_shapes, ring_strokes, y = _rings(rings, groups, shapes, y, page)
     shapes += ring_shapes
     legend = _legend(body, y)
@@ -165,6 +168,21 @@ def compose(schematic: Schematic, rings: Sequence[Ring] = ()) -> Drawing:
         tuple(shapes),
         (*(_stroke(line, top) for line in body.lines), *ring_strokes),
     )
+
+
+def _keys(schematic: Schematic, y: float, page: float) -> tuple[list[Shape], float]:
+    """What the tags are about, from `y` down, and where that ends."""
+    if not schematic.planned:
+        return [], y
+    shapes = [_text("planned", schematic.planned, 0, y, page, NOTE_SIZE, bold=True)]
+    y += NOTE_SIZE * 1.6
+    for number, key in enumerate(schematic.keys):
+        if key.tag is not None:
+            shapes.append(_tag(f"key:{number}", key.tag, 0, y + (NOTE_SIZE * 1.3 - TAG_HEIGHT) / 2))
+        for line, text in enumerate(wrap(key.text, page - NOTE_INDENT, NOTE_SIZE, lines=2)):
+            shapes.append(_text(f"key-text:{number}:{line}", text, NOTE_INDENT, y, page - NOTE_INDENT, NOTE_SIZE))
+            y += NOTE_SIZE * 1.5
+    return shapes, y + 6
 
 
 def _rings(
@@ -264,21 +282,35 @@ def _box(box: Box, top: float) -> list[Shape]:
     part = box.part
     fill, border = _FILLS["numa-bar" if part.kind == "numa" else part.kind]
     pen = 1.0
+    if part.tag is not None:
+        border, pen = _colour(part.tag), 2.4
     if part.badges:
         border, pen = _SEVERITIES[part.badges[0].severity], 1.8
     look = Look(fill, border, pen, part.inferred, radius=5.0)
     align: Literal["top", "left"] = "top" if part.kind in ("gpu", "nic") else "left"
     shape = Shape(part.id, box.x, box.y + top, box.w, box.h, look, box.rows, align)
-    return [shape, *_badges(part, box.x, box.y + top, box.w)]
+    tags = [] if part.tag is None else [_tag(f"tag:{part.id}", part.tag, box.x + 3, shape.y - TAG_HEIGHT + 2.5)]
+    return [shape, *_badges(part, box.x, box.y + top, box.w), *tags]
 
 
 def _badges(part: Part, x: float, y: float, w: float) -> Iterator[Shape]:
     """Marks beside each other on the upper border, from the right; what finds no room becomes a number."""
     right = x + w - 4
-    for number, badge in enumerate(_that_fit(part.badges, w - 8)):
+    taken = 0.0 if part.tag is None else tag_width(part.tag) + 2
+    for number, badge in enumerate(_that_fit(part.badges, w - 8 - taken)):
         right -= badge_width(badge)
         yield _badge(f"badge:{part.id}:{number}", badge, right, y - BADGE_HEIGHT / 2 - 1)
         right -= 2
+
+
+def _tag(id: str, tag: Tag, x: float, y: float) -> Shape:
+    row = Row(tag.text, SMALL, bold=True)
+    look = Look("#ffffff", _colour(tag), 1.4, radius=3.5)
+    return Shape(id, x, y, tag_width(tag), TAG_HEIGHT, look, (row,), "centre")
+
+
+def _colour(tag: Tag) -> str:
+    return ring_strip.COLOURS[tag.colour % len(ring_strip.COLOURS)]
 
 
 def _that_fit(badges: Sequence[Badge], room: float) -> list[Badge]:

@@ -15,11 +15,9 @@ _WHY_ORDER = (
 def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     """The whole screen as text, ending in a newline."""
     page = Page(width, color)
-    free = len(document.gpus)
-    busy = f", {', '.join(f'GPU{index}' for index in document.busy)} busy" if document.busy else ""
-    page.paragraph(f"Best {document.size} of {free} GPUs, by {MODELS[document.model]}{busy}", rest="  ", code="1")
+    page.paragraph(title(document), rest="  ", code="1")
     best = document.best
-    page.paragraph(_facts(best), first=f"  {_names(best)}   ", rest="      ")
+    page.paragraph(facts(best), first=f"  {_names(best)}   ", rest="      ")
     page.lines.append(f"  export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={best.cuda_visible_devices}")
     page.paragraph(_WHY_ORDER, first="  ", rest="  ", code="2")
     if best.order != best.gpus:
@@ -37,10 +35,16 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     return "\n".join(page.lines) + "\n"
 
 
+def title(document: Document) -> str:
+    """What was chosen from, and by what."""
+    busy = f", {', '.join(f'GPU{index}' for index in document.busy)} busy" if document.busy else ""
+    return f"Best {document.size} of {len(document.gpus)} GPUs, by {MODELS[document.model]}{busy}"
+
+
 def _groups(document: Document, page: Page) -> None:
     page.heading(f"All in groups of {document.size}")
     for group in document.groups:
-        page.paragraph(_facts(group), first=f"  {_names(group)}   ", rest="      ")
+        page.paragraph(facts(group), first=f"  {_names(group)}   ", rest="      ")
     if document.idle:
         page.lines.append(f"  left over: {', '.join(map(str, document.idle))}")
     if document.at_once is not None:
@@ -55,7 +59,8 @@ def _names(choice: Choice) -> str:
     return ", ".join(map(str, choice.gpus))
 
 
-def _facts(choice: Choice) -> str:
+def facts(choice: Choice) -> str:
+    """Bandwidth, NUMA nodes and NICs of a set; empty where none is known."""
     parts = [f"{choice.gbps:.4g} GB/s of rings"] if choice.gbps is not None else []
     if choice.hosts:
         parts.append(" and ".join(choice.hosts))

@@ -16,15 +16,8 @@ _KINDS = ("tensor", "expert", "data", "pipeline")
 def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     """The whole screen as text, ending in a newline."""
     page = Page(width, color)
-    experts = f", expert {document.ep}" if document.ep > 1 else ""
-    ranks, nodes = _count(len(document.ranks), "rank"), _count(document.nodes, "node")
     processes = _count(document.gpus_per_node, "process", "processes")
-    page.paragraph(
-        f"tensor {document.tp}{experts}, data {document.dp}, pipeline {document.pp}: {ranks} on {nodes}, "
-        f"{_count(document.gpus_per_node, 'GPU')} of each",
-        rest="  ",
-        code="1",
-    )
+    page.paragraph(title(document), rest="  ", code="1")
     page.lines.append(f"  export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={document.cuda_visible_devices}")
     page.paragraph(
         f"On each node, with {processes}: local rank i takes the i-th of these. torchrun "
@@ -48,6 +41,16 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     for note in document.notes:
         page.paragraph(note, rest="  ", code="2")
     return "\n".join(page.lines) + "\n"
+
+
+def title(document: Document) -> str:
+    """The sizes, and on how much they are placed."""
+    experts = f", expert {document.ep}" if document.ep > 1 else ""
+    ranks, nodes = _count(len(document.ranks), "rank"), _count(document.nodes, "node")
+    return (
+        f"tensor {document.tp}{experts}, data {document.dp}, pipeline {document.pp}: {ranks} on {nodes}, "
+        f"{_count(document.gpus_per_node, 'GPU')} of each"
+    )
 
 
 def _count(number: int, one: str, more: str | None = None) -> str:

@@ -23,6 +23,15 @@ class Badge:
 
 
 @dataclass(frozen=True)
+class Tag:
+    """The mark of the group that a plan puts a GPU in."""
+
+    text: str
+    colour: int
+    """Number of the group. Colours repeat; texts tell the groups apart."""
+
+
+@dataclass(frozen=True)
 class Uplink:
     """The PCIe link above a device or switch."""
 
@@ -49,6 +58,7 @@ class Part:
     children: tuple[Part, ...] = ()
     passed: int = 0
     """PCIe switches between this and the box above that got no box, because nothing else hangs off them."""
+    tag: Tag | None = None
 
     @property
     def heading(self) -> str:
@@ -89,6 +99,14 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Key:
+    """What a plan says of the GPUs with a tag; without one, of all."""
+
+    tag: Tag | None
+    text: str
+
+
+@dataclass(frozen=True)
 class Schematic:
     title: str
     subtitle: str
@@ -97,3 +115,6 @@ class Schematic:
     """All NVSwitches of the machine as one box."""
     wires: tuple[Wire, ...]
     notes: tuple[Note, ...]
+    planned: str = ""
+    """What the tags are about."""
+    keys: tuple[Key, ...] = ()

@@ -27,6 +27,11 @@ def render(schematic: Schematic, rings: Sequence[Ring] = (), *, width: int = 80)
         lines += [
             _cut(f"  {wire.label:4} {titles[wire.a]} to {titles[wire.b]}{_doubt(wire)}", width) for wire in others
         ]
+    if schematic.planned:
+        lines += ["", *_wrapped(schematic.planned, width)]
+    for key in schematic.keys:
+        first = f"  {f'{{{key.tag.text}}}' if key.tag else '':9} "
+        lines += _wrapped(key.text, width, first=first, rest=" " * 12)
     if rings:
         lines += ["", "Rings"]
     for ring in rings:
@@ -47,6 +52,8 @@ def _tree(part: Part, lead: str, rest: str, width: int) -> Iterator[str]:
         text += " (degraded)"
     if part.passed:
         text += f" · {part.passed} more switch{'es' if part.passed > 1 else ''} above"
+    if part.tag is not None:
+        text += f"  {{{part.tag.text}}}"
     if part.badges:
         text += "  [" + ", ".join(badge.rule for badge in part.badges) + "]"
     yield from _wrapped(text, width, first=lead, rest=rest + ("│  " if part.children else "   "))
