@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -19,6 +20,7 @@ from topoadvisor.nccl import reading
 from topoadvisor.nccl.settings import SettingInfo, registry
 from topoadvisor.numbers import size_text
 from topoadvisor.plan import cost as model
+from topoadvisor.plan import link_model
 from topoadvisor.plan.cost import Channels, Collective, Fabric
 from topoadvisor.plan.link_model import Failure, LinkModel
 from topoadvisor.predict import document as predicted
@@ -224,6 +226,15 @@ class Estimator:
         capability = min(_capability(self._snapshot, gpu) for gpu in gpus)
         features = {feature.name: feature.state for feature in seen.features}
         notes = list(seen.notes)
+        ring, tree = _channels(group.rings), _channels(group.trees) if group.trees else None
+        if ring.gbps <= predicted.PLACEHOLDER_GBPS:
+            orders = [[int(gpu.removeprefix("GPU")) for gpu in order] for order in group.rings.orders]
+            ring, tree = replace(ring, gbps=link_model.together(orders, links)), None
+            notes.append(
+                f"NCCL's search finds no ring here and notes {predicted.PLACEHOLDER_GBPS:g} GB/s in its place: the "
+                f"GPUs in their own order are taken at the {ring.gbps:.4g} GB/s that their links carry, and trees are "
+                "left out."
+            )
         pair, everyone = _traffic(links)
         nvls = _nvls(links, capability) if features.get("NVLS") == "on" else None
         if features.get("NVLS") == "unknown" and capability >= 90:
@@ -233,8 +244,8 @@ class Estimator:
         fabric = Fabric(
             ranks=len(gpus),
             capability=capability,
-            ring=_channels(group.rings),
-            tree=_channels(group.trees) if group.trees else None,
+            ring=ring,
+            tree=tree,
             nvls=nvls,
             ll128=features.get("LL128") == "on",
             same_order=group.rings.same_order,

@@ -344,6 +344,14 @@ def test_machines_whose_bandwidths_are_not_known() -> None:
         estimates.cost(machine("paste-8xa100"), "all_reduce")
 
 
+def test_the_placeholder_of_a_search_that_found_nothing_is_no_rate() -> None:
+    """Two sockets of AMD: the slowest step of NCCL's search for Blackwell, 18 GB/s, is above the 16 between them."""
+    told = estimates.cost(machine("4xrtxpro6000"), "all_reduce", [64 << 20])
+    assert (told.rings.channels, told.rings.gbps_each, told.trees) == (1, 16.0, None)
+    assert 10 < told.rows[0].busbw_gbps < 16
+    assert any("finds no ring here and notes 0.1 GB/s in its place" in note for note in told.notes)
+
+
 def test_copies_far_below_their_wires_are_said_while_no_collective_was_measured() -> None:
     slow = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=198.0, peer_access=True, data_ok=True)
     said = (

@@ -20,7 +20,6 @@ from topoadvisor.nccl.graph_xml import Channel, Graph
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.plan import Model, link_model
 from topoadvisor.plan.link_model import LinkModel
-from topoadvisor.plan.problem import Ring, loads_of
 from topoadvisor.predict.outlook import Asked, Searches, look
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import nccl_view
@@ -81,24 +80,16 @@ def render(
     else:
         theirs = _predicted(snapshot, document.gpus)
     least = max(len(theirs), 1)
-    orders = _as_many(ours, least, speed(ours, links), graph_xml.most_channels(view.version))
-    total = speed(orders, links) * len(orders)
+    orders = _as_many(ours, least, link_model.together(ours, links), graph_xml.most_channels(view.version))
+    total = link_model.together(orders, links) * len(orders)
     told, remark = _margin(total, theirs, links, margin, force)
     if against is None and theirs:
         remark.append(f"NCCL's own rings are those that its search finds when it is repeated here. {_HOW}")
-    graph = _graph(orders, speed(orders, links), view)
+    graph = _graph(orders, link_model.together(orders, links), view)
     comment = [*_comment(snapshot, document.gpus, view), told, *rests_on, "Way back: unset NCCL_GRAPH_FILE."]
     text = graph_xml.write(graph, comment)
     _read_back(text, graph, document.gpus, view.version)
     return text, [*remark, *_remarks(document.gpus, graph, document.notes if model == "nccl" else rests_on)]
-
-
-def speed(orders: Sequence[Sequence[int]], links: LinkModel) -> float:
-    """GB/s at which all these rings (GPU indexes) can run at once on these links."""
-    place = {gpu: position for position, gpu in enumerate(links.gpus)}
-    rings = [Ring(tuple(place[gpu] for gpu in order), 1.0) for order in orders]
-    problem = links.problem()
-    return 1 / max(load / problem.capacity[link] for link, load in loads_of(problem, rings).items())
 
 
 def _own(given: Given, gpus: Sequence[int], version: str) -> Graph:
@@ -149,7 +140,7 @@ def _margin(
             f"{total:.4g} GB/s by NCCL's constants; not compared with NCCL's own rings.",
             ["Not compared with NCCL's own rings, which may be as good or better: measure with and without the file."],
         )
-    before = speed(theirs, links) * len(theirs)
+    before = link_model.together(theirs, links) * len(theirs)
     gain = 100 * (total / before - 1)
     line = (
         f"{total:.4g} GB/s against {before:.4g} of NCCL's own {len(theirs)} rings, by NCCL's constants: {gain:+.1f}%."

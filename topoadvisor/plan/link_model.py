@@ -14,7 +14,7 @@ from topoadvisor.nccl import rates, system
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Node
 from topoadvisor.plan.loads import NVSWITCHES, Network
-from topoadvisor.plan.problem import Load, Problem
+from topoadvisor.plan.problem import Load, Problem, Ring, loads_of
 from topoadvisor.topology import nccl_view
 from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_view import View
@@ -261,3 +261,11 @@ def _link(start: Node, end: Node) -> system.Link | None:
 def finite(gbps: float) -> float | None:
     """For a document: None for a link that never limits."""
     return None if math.isinf(gbps) else round(gbps, 6)
+
+
+def together(orders: Sequence[Sequence[int]], links: LinkModel) -> float:
+    """GB/s at which all these rings (GPU indexes) can run at once on these links."""
+    place = {gpu: position for position, gpu in enumerate(links.gpus)}
+    rings = [Ring(tuple(place[gpu] for gpu in order), 1.0) for order in orders]
+    problem = links.problem()
+    return 1 / max(load / problem.capacity[link] for link, load in loads_of(problem, rings).items())

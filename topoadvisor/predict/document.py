@@ -90,6 +90,11 @@ class Feature(Struct, frozen=True, kw_only=True):
     why: str
 
 
+PLACEHOLDER_GBPS: Final = 0.1
+"""What NCCL notes for its channels when its search found none and takes the GPUs in their own order
+(`ncclTopoCompute` in `src/graph/search.cc`)."""
+
+
 class Channels(Struct, frozen=True, kw_only=True):
     """What NCCL's search finds for rings, or for trees, which are chains inside a host."""
 

@@ -7,7 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, product
 
 from topoadvisor.predict import changes
-from topoadvisor.predict.document import Channels, Difference, Failure, Feature, GpuPort, Group, Pair, Prediction, State
+from topoadvisor.predict.document import (
+    PLACEHOLDER_GBPS,
+    Channels,
+    Difference,
+    Failure,
+    Feature,
+    GpuPort,
+    Group,
+    Pair,
+    Prediction,
+    State,
+)
 from topoadvisor.render.page import COLORS, MARKS, Page
 
 _MARKS: dict[State, str] = {"on": "on", "off": "off", "unknown": "?"}
@@ -170,6 +181,8 @@ def _in_words(channels: Channels, what: str) -> str:
     plural = what if count == 1 else f"{what}s"
     network = f", {channels.network_path} to the network" if channels.network_path is not None else ""
     total = f"{count} {plural} × {channels.gbps:g} GB/s = {channels.total_gbps:g} GB/s"
+    if channels.gbps <= PLACEHOLDER_GBPS:
+        total += " (its search finds none and notes that in its place)"
     return f"{total} over {channels.path}{network}"
 
 

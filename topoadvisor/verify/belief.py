@@ -15,14 +15,13 @@ from topoadvisor.evidence import Measurement
 from topoadvisor.ingest.nccl_log_summary import Graph
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Kind
+from topoadvisor.predict.document import PLACEHOLDER_GBPS
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import nccl_view
 
 FAR: Final = 0.25
 """From this relative difference on NCCL's choices may be others than the link deserves."""
 
-NOTHING_FOUND_GBPS: Final = 0.1
-"""What NCCL notes for its rings when its search found none (`ncclTopoCompute` in `src/graph/search.cc`)."""
 _NONE: Final = "{} no rings that it deems fast enough and {} the GPUs in their own order"
 
 
@@ -133,7 +132,7 @@ def _sentence(pairs: Sequence[Belief], rings: Rings | None) -> str:
 
 def _choice(rings: Rings) -> str:
     what = f"{rings.count} ring{'s' * (rings.count != 1)} of {rings.gbps:g} GB/s"
-    none = rings.gbps <= NOTHING_FOUND_GBPS
+    none = rings.gbps <= PLACEHOLDER_GBPS
     if rings.predicted_for is None:
         return f" {_NONE.format('Its search found', 'took')} by that." if none else f" It chose {what} by that."
     told = _NONE.format("finds", "takes") if none else f"chooses {what}"
