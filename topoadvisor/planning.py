@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,8 @@ from topoadvisor.rules.facts import FactBase
 from topoadvisor.snapshot import Assumption, Snapshot
 from topoadvisor.topology import graph, nccl_view
 from topoadvisor.topology.model import Topology
+
+LEAVE_OUT: Final = "`topoadvisor scan` says what to do; --gpus or --busy leave GPUs out."
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,15 @@ class Machine:
     def links(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
         """The links and hops of these GPUs, for a job of `job` GPUs when that is not all of them.
 
-        NCCL's own model has all its hops, as NCCL knows nothing of measurements.
+        NCCL's own model has all its hops, as NCCL knows nothing of measurements. As advised it raises NothingDetermined
+        where MIG leaves nothing to plan.
         """
         job = job or len(chosen)
+        if self._as_advised and (why := ways.no_plan(self._of(job).base, chosen)) is not None:
+            raise NothingDetermined(
+                f"nothing is planned: {why}",
+                hint="`topoadvisor scan` says what to do; --gpus or --busy leave GPUs out.",
+            )
         if self._model == "nccl":
             return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job))
         links = link_model.expected(self._of(job).topology, self._network(job), chosen)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from topoadvisor.advice import AdvisedSetting
 from topoadvisor.nccl import defaults, model, versions
@@ -11,6 +11,8 @@ from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.plan.link_model import Failure, Failures
 from topoadvisor.rules.facts import Fact, FactBase, Known, Subject
 from topoadvisor.runs import FAILED
+
+_MOST_NAMED: Final = 4
 
 _NVLINK_SHARE, _PCIE_SHARE = 0.6, 0.4
 """Copies over NVLink reach 80 to 95 % of what the links carry on paper, over PCIe 55 to 95 % where all is well."""
@@ -95,6 +97,23 @@ def default_level(base: FactBase, gpus: int | None = None) -> NcclPath | None:
         cpu_model=_value(base, "cpu.model"),
         gpus=gpus,
     )
+
+
+def no_plan(base: FactBase, gpus: Collection[int]) -> str | None:
+    """Why there is nothing to plan over these GPUs, by index, as the end of a sentence; None when there is."""
+    nodes = [f"gpu:{gpu}" for gpu in gpus]
+    mig = ((gpu.id, gpu.facts["gpu.mig"]) for gpu in base.subjects["gpu"] if gpu.id in nodes)
+    sliced = [node for node, fact in mig if isinstance(fact, Known) and fact.value]
+    if sliced:
+        verb = "is" if len(sliced) == 1 else "are"
+        return f"{_labels(sliced)} {verb} in MIG mode, and slices have no way to each other or to another GPU"
+    return None
+
+
+def _labels(nodes: Sequence[str]) -> str:
+    """The first few of these GPUs."""
+    more = f" and {len(nodes) - _MOST_NAMED} more" if len(nodes) > _MOST_NAMED else ""
+    return f"{', '.join(nodes[:_MOST_NAMED])}{more}".replace("gpu:", "GPU")
 
 
 def failures(base: FactBase) -> Failures:

@@ -6,8 +6,9 @@ import io
 
 import pytest
 
-from topoadvisor import advise, files, planning
-from topoadvisor.ingest import detect
+from topoadvisor import advise, estimates, files, planning
+from topoadvisor.errors import NothingDetermined
+from topoadvisor.ingest import assume, detect
 
 FIXTURES = sorted(path.name for path in files.shipped("fixtures").iterdir() if path.is_dir())
 
@@ -47,3 +48,19 @@ def test_where_the_first_are_as_good_nothing_is_said_and_no_solver_is_loaded() -
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[] False False\n"
+
+
+def test_nothing_is_planned_over_gpus_in_mig_mode() -> None:
+    given = detect.read("fixture:dgx-a100", stdin=io.BytesIO())
+    given = assume.apply(given, assume.gather(["gpu[2].mig=true"], None))
+    assert advise.advise(given).plan is None
+    for plan in (
+        lambda gpus: planning.best_rings(given, gpus=gpus),
+        lambda gpus: estimates.cost(given, "all_reduce", [1 << 20], gpus),
+    ):
+        with pytest.raises(NothingDetermined, match="GPU2 is in MIG mode"):
+            plan(None)
+        assert plan([0, 1])
+    with pytest.raises(NothingDetermined, match="GPU2 is in MIG mode"):
+        planning.pick(given, 4)
+    assert planning.pick(given, 4, busy=[2, 3]).best.gpus == [0, 1, 4, 5]
