@@ -18,6 +18,7 @@ from topoadvisor.cli.common import (
     some_path,
     use_color,
 )
+from topoadvisor.lint.kinds import FileKind
 
 if TYPE_CHECKING:
     from topoadvisor.lint.document import Report
@@ -64,20 +65,7 @@ def lint(
         ),
     ] = None,
     kind: Annotated[
-        Literal[
-            "nccl.conf",
-            "shell",
-            "dockerfile",
-            "makefile",
-            "yaml",
-            "json",
-            "env",
-            "deepspeed-env",
-            "python",
-            "systemd",
-            "lua",
-        ]
-        | None,
+        FileKind | None,
         typer.Option("--as", help="What the files are, where their names do not say.", show_default=False),
     ] = None,
     fix: Annotated[

@@ -11,7 +11,8 @@ from typing import BinaryIO, Final
 
 from topoadvisor.errors import InputError, TopoAdvisorError
 from topoadvisor.files import write_atomically
-from topoadvisor.lint.readers.embedded import Kind, kind_of_name, kind_of_text
+from topoadvisor.lint.kinds import Kind
+from topoadvisor.lint.readers.embedded import kind_of_name, kind_of_text
 from topoadvisor.lint.run import Source
 
 _LARGEST: Final = 8 << 20

@@ -26,10 +26,10 @@ from topoadvisor.lint.document import (
 )
 from topoadvisor.lint.effects import OnMachine
 from topoadvisor.lint.found import Found, Judge
+from topoadvisor.lint.kinds import Kind
 from topoadvisor.lint.model import Assignment, Contents, Repair, Unreadable, printable, shown
 from topoadvisor.lint.pieces import Piece
 from topoadvisor.lint.readers import embedded
-from topoadvisor.lint.readers.embedded import Kind
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
 

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Final
 
+from topoadvisor.lint.kinds import Kind
 from topoadvisor.lint.model import Contents
 from topoadvisor.lint.pieces import Piece
 
-Kind = Literal[
-    "nccl.conf",
-    "shell",
-    "task-prolog",
-    "dockerfile",
-    "makefile",
-    "yaml",
-    "json",
-    "env",
-    "deepspeed-env",
-    "python",
-    "systemd",
-    "lua",
-    "environment",
-]
 _BY_NAME: Final[tuple[tuple[str, Kind], ...]] = (
     (r"\.?nccl\.conf|.*[._-]nccl\.conf|nccl[._-].*\.conf", "nccl.conf"),
     (r"\.deepspeed_env", "deepspeed-env"),
