@@ -401,3 +401,19 @@ def test_why_a_winner_is_not_advised_stands_below_the_settings() -> None:
     settings = text[text.index("\nSettings") :]
     assert "Set nothing." in settings
     assert "LD_PRELOAD=x.so won a trial and is not advised" in " ".join(settings.partition("\n\n")[0].split())
+
+
+@pytest.mark.parametrize(("baseline", "names"), [(440.0, ["NCCL_MIN_CTAS"]), (460.0, [])])
+def test_rates_that_the_links_cannot_carry_are_of_another_machine(baseline: float, names: list[str]) -> None:
+    won = size(0.05)
+    rates = {"baseline_gbps": baseline, "variant_gbps": baseline * 1.05}
+    told = advise.advise(machine(trial(sizes=[msgspec.structs.replace(won, **rates)])))
+    assert [each.name for each in told.settings] == names
+    if not names:
+        assert "cannot be of this machine as it is: all_reduce reached 483.0 GB/s" in told.passed_over[0]
+
+
+def test_a_file_names_no_command_that_it_cannot_hold() -> None:
+    text = nccl_conf.render(advise.advise(machine(trial(), small_gain())), frozenset({"tuning"}), "2.28.9")
+    assert "`topoadvisor scan` names the trial that tells" in " ".join(text.replace("#", " ").split())
+    assert "topoadvisor prove" not in text

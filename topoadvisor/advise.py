@@ -119,6 +119,9 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         taken=taken,
         gpus=[int(gpu.removeprefix("gpu:")) for gpu in _visible(base, topology)],
         by_itself=lambda name, value: _by_itself(name, value, base),
+        most_gbps=lambda trial, collective: counted.most_busbw(
+            topology, [f"gpu:{gpu}" for gpu in trial.gpus], collective
+        ),
     )
     settings = sorted([*settings, *won.settings], key=lambda setting: setting.name)
     rights = [*right, *won.right, *_rights(outcomes)]
@@ -329,6 +332,8 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         return "No variable gives MIG slices a way to each other."
     if _value(base, "nvlink.refused_pairs"):
         return "No variable repairs NVLink without peer access."
+    if any(_value(base, f"measured.failed_{what}") for what in ("pairs", "staged_pairs", "collectives", "patterns")):
+        return "Measurements on this machine failed, as the findings say: no variable repairs that."
     if _fabric_missing(base):
         return "No variable sets up the NVLink fabric; until it is complete CUDA does not start."
     variables = ways.as_advised(base, settings)

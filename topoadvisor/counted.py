@@ -42,14 +42,19 @@ def alone(snapshot: Snapshot, topology: Topology) -> Snapshot:
     return msgspec.structs.replace(snapshot, measurements=of(snapshot, topology).counted)
 
 
+def most_busbw(topology: Topology, gpus: Sequence[str], collective: str) -> float | None:
+    """GB/s of bus bandwidth that the links of these GPUs (node ids) let a collective have; None = not known."""
+    return min(_all(_sends(topology, gpu, gpus, collective) for gpu in gpus), default=None)
+
+
 def _doubt(run: Measurement, topology: Topology) -> str | None:
     """Why it cannot be: more than the links on its way carry, as far as these are known. What failed is believed."""
     ends = runs.ends(run)
     if runs.failed(run) or not all(end == runs.HOST or end in topology.gpus for end in ends):
         return None
     if runs.collective(run):
-        sent = _all(_sends(topology, gpu, ends) for gpu in ends)
-        return runs.doubt([run], min(sent), "what joins these GPUs") if sent else None
+        most = most_busbw(topology, ends, run.kind)
+        return runs.doubt([run], most, "what joins these GPUs") if most is not None else None
     if run.kind == runs.SWITCH:
         ways = [(a, b) for pair in combinations(ends, 2) for a, b in (pair, pair[::-1])]
     else:
@@ -81,7 +86,7 @@ def _to_host(topology: Topology, gpu: str) -> float | None:
     return sum(links) if links else None
 
 
-def _sends(topology: Topology, gpu: str, others: Sequence[str]) -> float | None:
+def _sends(topology: Topology, gpu: str, others: Sequence[str], collective: str) -> float | None:
     """GB/s of bus bandwidth that a GPU can have in a collective with the others, over all its ways to them."""
     found = [topology.find(gpu, other) for other in others if other != gpu]
     pairs = [pair for pair in found if pair is not None]
@@ -90,8 +95,9 @@ def _sends(topology: Topology, gpu: str, others: Sequence[str]) -> float | None:
     switched = max((pair.gbps or 0.0 for pair in pairs if pair.through_switch), default=0.0)
     direct = sum(pair.gbps or 0.0 for pair in pairs if pair.nvlinks and not pair.through_switch)
     host = 0.0 if switched else _to_host(topology, gpu)
-    # NVSwitches that reduce send each byte once, where nccl-tests count it nearly twice.
-    return None if host is None else 2 * switched + direct + host
+    # NVSwitches that reduce take each byte of an all_reduce once, where nccl-tests count it nearly twice.
+    times = runs.bus_factor(collective, len(others)) if collective == "all_reduce" else 1.0
+    return None if host is None else times * switched + direct + host
 
 
 def _all(found: Iterable[float | None]) -> list[float]:

@@ -28,6 +28,7 @@ from topoadvisor.predict import predict
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
 from topoadvisor.predict.variables import DECISIVE
 from topoadvisor.rules import facts
+from topoadvisor.rules.facts import Known
 from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.topology import bandwidth, graph, nccl_view
 
@@ -123,6 +124,13 @@ class Estimator:
         measured = counted.of(snapshot, topology)
         self._measurements = [] if changed else measured.counted
         self._doubted = measured.doubted
+        refused = self._facts.fact("nvlink.refused_pairs")
+        if isinstance(refused, Known) and refused.value:
+            self._measurements = []
+            self._settings.append(
+                f"NCCL stops here with an error: peer access over NVLink is refused ({refused.value}). "
+                "Measurements, which were made before that, are not counted."
+            )
         if changed and any(map(runs.collective, snapshot.measurements)):
             self._settings.append(f"Measured was without {_some(changed)}, so measurements are not counted.")
         self.machine = planning.Machine(snapshot, "nccl")

@@ -169,6 +169,7 @@ def advised(
     taken: Collection[str],
     gpus: Collection[int],
     by_itself: Callable[[str, str], bool] = lambda name, value: False,
+    most_gbps: Callable[[Trial, str], float | None] = lambda trial, collective: None,
 ) -> Proven:
     """Settings of the best trial that won and counts here.
 
@@ -176,7 +177,8 @@ def advised(
     (`gpus`); not when a newer one of the same settings decided otherwise, and not while measurements of its GPUs fail.
     Trials of several calls can win. The one that gains most is taken; one that holds only a part of its settings says
     nothing more. `taken` are variables that rules decide: a trial does not overrule them. `by_itself` says whether NCCL
-    does here what a variable asks for when it is not set.
+    does here what a variable asks for when it is not set, `most_gbps` what the links of a trial's GPUs let a collective
+    have, in GB/s of bus bandwidth, None = not known.
     """
     here = _Here(snapshot, version if version is not None and _is_release(version) else None, taken, gpus)
     found = Proven()
@@ -185,7 +187,7 @@ def advised(
         overtaken = here.overtaken(trial)
         if (overtaken is not None and overtaken.won) or (here.elsewhere(trial) and here.alike(trial)):
             continue
-        why = _why_not(trial, overtaken, here)
+        why = _why_not(trial, overtaken, here) or _impossible(trial, most_gbps)
         if why is not None:
             found.passed_over.append(f"{words(trial.settings)} won {why}")
         elif all(trial.settings != each.settings for each in won):
@@ -216,6 +218,18 @@ def _why_not(trial: Trial, overtaken: Trial | None, here: _Here) -> str | None:
         return f"a trial, which is evidence of nothing while measurements of its GPUs fail ({failed})."
     if not set(trial.settings).isdisjoint(here.taken):
         return "a trial, but rules decide about the variable."
+    return None
+
+
+def _impossible(trial: Trial, most_gbps: Callable[[Trial, str], float | None]) -> str | None:
+    for size in trial.sizes:
+        most = most_gbps(trial, size.collective)
+        rate = max(size.baseline_gbps or 0.0, size.variant_gbps or 0.0)
+        if most is not None and rate > runs.IMPOSSIBLE * most:
+            return (
+                f"a trial{_on(trial)}, which cannot be of this machine as it is: {size.collective} reached {rate:.1f} "
+                f"GB/s, and what joins these GPUs carries {most:.4g}."
+            )
     return None
 
 

@@ -517,6 +517,16 @@ def test_copies_that_became_slow_or_fail_are_changes(now: tuple[float | None, ..
     assert {each.severity for each in back.changes} <= {"info"}
 
 
+def test_second_opinions_are_compared_and_what_scatters_is_not() -> None:
+    def at(rate: float) -> Snapshot:
+        kinds = ("peer-read", "kernel-copy", "staged-copy", "peer-latency")
+        runs = [Measurement(kind=kind, subject="gpu:0>gpu:1", gbps=rate) for kind in kinds]
+        return replace(fixture("2xh200-kvm"), measurements=runs)
+
+    told = [each.message for each in compare(at(40.0), at(20.0)).changes]
+    assert told == ["GPU0 → GPU1: kernel-copy 40.0 → 20.0 GB/s", "GPU0 → GPU1: peer-read 40.0 → 20.0 GB/s"]
+
+
 def test_measurements_follow_their_gpus_and_lost_peer_access_shows() -> None:
     before = copies(396.0, 395.0, 55.0, 13.6)
     swapped = copies(395.0, 396.0, 13.6, 55.0)

@@ -344,6 +344,16 @@ def test_machines_whose_bandwidths_are_not_known() -> None:
         estimates.cost(machine("paste-8xa100"), "all_reduce")
 
 
+def test_where_nccl_stops_nothing_measured_before_is_told() -> None:
+    ran = Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=270.0, size_bytes=64 << 20)
+    snapshot = msgspec.structs.replace(machine("2xh200-kvm"), measurements=[ran])
+    assert estimates.cost(snapshot, "all_reduce", [64 << 20]).rows[0].basis == "measured"
+    refused = assume.apply(snapshot, [Assumption(fact="pair.p2p.read", value="NS")])
+    told = estimates.cost(refused, "all_reduce", [64 << 20])
+    assert told.rows[0].basis == "estimated"
+    assert told.warnings[0].startswith("NCCL stops here with an error: peer access over NVLink is refused (GPU0-GPU1)")
+
+
 def test_the_placeholder_of_a_search_that_found_nothing_is_no_rate() -> None:
     """Two sockets of AMD: the slowest step of NCCL's search for Blackwell, 18 GB/s, is above the 16 between them."""
     told = estimates.cost(machine("4xrtxpro6000"), "all_reduce", [64 << 20])

@@ -34,11 +34,12 @@ def compare(before: Snapshot, after: Snapshot, old: Topology, new: Topology, mat
 
 
 def _first(measured: Sequence[Measurement]) -> list[Measurement]:
-    """What says how a link is: second opinions and copies with peer access off do not."""
+    """What says how a link is: latencies and copies with peer access off scatter too much for that."""
+    kinds = (*runs.FIRST, runs.READ, runs.READ_BOTH, runs.KERNEL, runs.KERNEL_BOTH)
     return [
         run
         for run in measured
-        if run.outcome != "skipped" and (run.kind in runs.FIRST or runs.collective(run) or runs.at_once(run))
+        if run.outcome != "skipped" and (run.kind in kinds or runs.collective(run) or runs.at_once(run))
     ]
 
 

@@ -17,6 +17,8 @@ END: Final = f"{MANAGED_END} <<<"
 _WIDTH: Final = 100
 _MOST_NAMED: Final = 8
 _CLASSES: Final = {"tuning": "This is tuning.", "workaround": "This is a workaround."}
+_COMMAND: Final = re.compile(r": `topoadvisor prove [^`]*`")
+"""A command with assignments, which no comment can hold."""
 _EQUALS_IN_WORDS: Final = (
     (re.compile(r"\b([A-Z][A-Z0-9_]+)==(?=\w)"), r"\1 set to exactly "),
     (re.compile(r"\b([A-Z][A-Z0-9_]+)=(?=[^\s=])"), r"\1 set to "),
@@ -116,7 +118,7 @@ def body(selection: Selection, assignments: dict[str, str]) -> Iterator[str]:
         yield from comment(f"Not written: {left_out.setting.name} [{left_out.setting.rule}], {left_out.why}.")
     for sentence in selection.passed_over:
         yield "#"
-        yield from comment(f"Not written: {sentence}")
+        yield from comment(f"Not written: {_COMMAND.sub('; `topoadvisor scan` names the trial that tells', sentence)}")
 
 
 def comment(text: str) -> list[str]:
