@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topoadvisor.evidence import Trial
+from topoadvisor.measurements.model import Trial
 from topoadvisor.redact import redact
 from topoadvisor.snapshot import (
     Driver,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topoadvisor import counted, cpu_lists, measured, proven, runs, ways
+from topoadvisor import cpu_lists, ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -24,6 +24,7 @@ from topoadvisor.advice import (
     SourceLine,
     UnknownVerdict,
 )
+from topoadvisor.measurements import counted, proven, runs, summary
 from topoadvisor.nccl import consumers, defaults, newer, versions
 from topoadvisor.nccl.levels import user_p2p_level
 from topoadvisor.plan import picks, rings
@@ -136,7 +137,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         plan=None,
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
         assumed=[f"{each.fact} = {each.value}" for each in snapshot.assumptions],
-        measured=[*measured.lines(snapshot, topology), *proven.lines(snapshot)],
+        measured=[*summary.lines(snapshot, topology), *proven.lines(snapshot)],
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
             *map(str, topology.disagreements),

@@ -11,11 +11,12 @@ from typing import Final
 
 import msgspec
 
-from topoadvisor import counted, planning, runs, ways
+from topoadvisor import planning, ways
 from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import assume
 from topoadvisor.ingest.assume import ORIGIN as ASSUMED
+from topoadvisor.measurements import counted, runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.nccl import reading
 from topoadvisor.nccl.settings import SettingInfo, registry
 from topoadvisor.numbers import size_text

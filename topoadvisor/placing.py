@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
-from topoadvisor import rails, runs
+from topoadvisor import rails
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.estimates import Estimator
+from topoadvisor.measurements import runs
 from topoadvisor.plan import cost, link_model, nearness
 from topoadvisor.plan.cost import Collective
 from topoadvisor.plan.subsets import Chooser

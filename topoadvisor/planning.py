@@ -9,11 +9,12 @@ from typing import Final
 
 import msgspec
 
-from topoadvisor import counted, runs, ways
+from topoadvisor import ways
 from topoadvisor.advise import analyse
 from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import assume
+from topoadvisor.measurements import counted, runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.plan import Model, link_model, nearness, optimal_rings, subsets
 from topoadvisor.plan.link_model import Failures, LinkModel
 from topoadvisor.plan.loads import Network, network

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from topoadvisor.errors import InputError
-from topoadvisor.evidence import Measurement, Trial
 from topoadvisor.fields import Count, Int, Positive
 from topoadvisor.files import write_atomically
+from topoadvisor.measurements.model import Measurement, Trial
 
 SCHEMA: Final = "topoadvisor.snapshot/1"
 

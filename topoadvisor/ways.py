@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from topoadvisor.advice import AdvisedSetting
+from topoadvisor.measurements.runs import FAILED
 from topoadvisor.nccl import defaults, model, versions
 from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.plan.link_model import Failure, Failures
 from topoadvisor.rules.facts import Fact, FactBase, Known, Subject
-from topoadvisor.runs import FAILED
 
 _MOST_NAMED: Final = 4
 

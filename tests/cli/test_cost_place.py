@@ -12,8 +12,8 @@ import pytest
 
 from topoadvisor import snapshot as snapshots
 from topoadvisor.cli import main
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
+from topoadvisor.measurements.model import Measurement
 
 
 def test_a_table_of_sizes(capsys: pytest.CaptureFixture[str]) -> None:

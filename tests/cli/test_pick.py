@@ -11,8 +11,8 @@ import pytest
 
 from topoadvisor import snapshot as snapshots
 from topoadvisor.cli import main
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
+from topoadvisor.measurements.model import Measurement
 
 
 def test_the_screen_says_what_to_export_and_why(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from topoadvisor import files
 from topoadvisor.advice import Change
 from topoadvisor.diff import compare
 from topoadvisor.diff.document import KINDS, Diff
-from topoadvisor.evidence import Measurement
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import natural
 from topoadvisor.snapshot import (
     Gpu,

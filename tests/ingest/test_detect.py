@@ -14,8 +14,8 @@ import pytest
 
 from topoadvisor import files
 from topoadvisor.errors import InputError
-from topoadvisor.evidence import Trial
 from topoadvisor.ingest import detect
+from topoadvisor.measurements.model import Trial
 from topoadvisor.snapshot import Gpu, Host, Nic, NumaNode, Setting, Snapshot, encode
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n"

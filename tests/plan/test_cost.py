@@ -14,8 +14,8 @@ import pytest
 
 from topoadvisor import estimates, files
 from topoadvisor.errors import NothingDetermined
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import assume, detect
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.plan import cost
 from topoadvisor.plan.cost import Calibration, Channels, Fabric
 from topoadvisor.snapshot import Assumption, Setting, Snapshot

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from topoadvisor import advise
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.rules.facts import FactBase, Known, Unknown
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from topoadvisor.evidence import Measurement
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.rules.facts import FactBase, Known, Unknown
 from topoadvisor.snapshot import Assumption, Cpu, Driver, Gpu, Host, NcclLibrary, NvLink, P2p, PciDevice, Setting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from topoadvisor.evidence import Collective, Trial, TrialSize
+from topoadvisor.measurements.model import Collective, Trial, TrialSize
 
 Verdict = Literal["faster", "slower", "no difference", "unknown"]
 

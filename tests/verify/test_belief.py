@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
 from topoadvisor.ingest.nccl_log_summary import Graph
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.verify.belief import beliefs, logged, planned, remarks
 

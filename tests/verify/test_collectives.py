@@ -13,10 +13,10 @@ import msgspec
 import nccl_logs
 import pytest
 
-from topoadvisor import runs
 from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.evidence import COLLECTIVES
 from topoadvisor.ingest import detect
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import COLLECTIVES
 from topoadvisor.snapshot import Driver, Gpu, NcclLibrary, Snapshot
 from topoadvisor.verify import collectives, collectives_report, group
 from topoadvisor.verify.collectives import CollectiveReport, Expected

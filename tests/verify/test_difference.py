@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from topoadvisor.evidence import FEWEST_ROUNDS
+from topoadvisor.measurements.model import FEWEST_ROUNDS
 from topoadvisor.verify.difference import Difference, compare, confirm, student
 
 SIZES = ("64 KiB", "1 MiB", "8 MiB", "64 MiB", "256 MiB", "1 GiB")

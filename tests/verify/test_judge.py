@@ -8,8 +8,8 @@ import itertools
 import msgspec
 import pytest
 
-from topoadvisor.evidence import Measurement
 from topoadvisor.hardware import catalogue
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.verify.judge import Judgement, PairFacts, judge, subjects
 from topoadvisor.verify.judge_hosts import HostFacts, judge_hosts
 from topoadvisor.verify.judge_patterns import judge_patterns

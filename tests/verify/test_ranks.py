@@ -14,7 +14,7 @@ import numpy
 import pytest
 from fake_cuda import ADDRESSES, FakeCuda, words
 
-from topoadvisor.evidence import COLLECTIVES
+from topoadvisor.measurements.model import COLLECTIVES
 from topoadvisor.verify import ranks
 from topoadvisor.verify.libnccl import Library, NcclError
 from topoadvisor.verify.rank_messages import Case, RankJob, RankLine

@@ -14,8 +14,8 @@ from fake_children import DONE, OPTIONS, address, children, good, look, machine,
 from made_trials import size, trial
 
 from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.evidence import Measurement, Trial
 from topoadvisor.ingest import detect
+from topoadvisor.measurements.model import Measurement, Trial
 from topoadvisor.snapshot import Driver, Snapshot, decode, encode, save
 from topoadvisor.topology import graph
 from topoadvisor.verify import run

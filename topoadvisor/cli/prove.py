@@ -25,7 +25,7 @@ from topoadvisor.cli.common import (
 from topoadvisor.cli.quantities import now, size_bytes
 
 if TYPE_CHECKING:
-    from topoadvisor.evidence import Collective
+    from topoadvisor.measurements.model import Collective
     from topoadvisor.snapshot import Snapshot
     from topoadvisor.verify.candidates import GraphFile, NotTried
     from topoadvisor.verify.group import Group
@@ -180,7 +180,7 @@ def _what(
 ) -> tuple[tuple[Collective, ...], tuple[int, ...]]:
     """Collectives and sizes that the user names; none of the former where that is left to what is tried."""
     from topoadvisor.errors import TopoAdvisorError
-    from topoadvisor.evidence import COLLECTIVES
+    from topoadvisor.measurements.model import COLLECTIVES
     from topoadvisor.verify import prove as proving
 
     if like is not None:

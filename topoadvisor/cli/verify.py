@@ -117,9 +117,9 @@ def _collectives(
     nccl: str | None,
     format: TextOrJson,
 ) -> None:
-    from topoadvisor import counted
     from topoadvisor.cli import progress
-    from topoadvisor.evidence import COLLECTIVES
+    from topoadvisor.measurements import counted
+    from topoadvisor.measurements.model import COLLECTIVES
     from topoadvisor.topology import graph
     from topoadvisor.verify import collectives, collectives_report, group
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from topoadvisor import counted, runs
 from topoadvisor.advice import Severity
 from topoadvisor.diff.ledger import Ledger
 from topoadvisor.diff.match import Matched
-from topoadvisor.evidence import Measurement
+from topoadvisor.measurements import counted, runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import size_text, whole
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.model import Topology
@@ -58,7 +58,7 @@ def _moved(run: Measurement, index: dict[int, int]) -> Measurement | None:
 
 def _one(old: Measurement, new: Measurement, ledger: Ledger) -> None:
     size = f" of {size_text(old.size_bytes)}" if runs.collective(old) and old.size_bytes else ""
-    what = f"{runs.arrow(old.subject)}: {old.kind}{size}"
+    what = f"{runs.in_words(old.subject)}: {old.kind}{size}"
     field = old.kind + (f"[{old.size_bytes}]" if size else "")
     ledger.count("measured", old.subject)
     was, is_now = (f"failed ({runs.ended(run)})" if runs.failed(run) else "succeeded" for run in (old, new))

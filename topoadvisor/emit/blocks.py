@@ -9,8 +9,8 @@ from typing import Final
 
 from topoadvisor.emit.selection import Selection, version_words
 from topoadvisor.errors import InputError
+from topoadvisor.measurements.proven import TRIAL
 from topoadvisor.nccl.conf import MANAGED_BEGIN, MANAGED_END
-from topoadvisor.proven import TRIAL
 
 BEGIN: Final = f"{MANAGED_BEGIN}: `topoadvisor emit` rewrites these lines >>>"
 END: Final = f"{MANAGED_END} <<<"

@@ -8,8 +8,8 @@ from typing import Final
 
 from topoadvisor.advice import Advice, AdvisedSetting, SettingClass
 from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.measurements.proven import TRIAL
 from topoadvisor.nccl import conf, versions
-from topoadvisor.proven import TRIAL
 from topoadvisor.snapshot import Snapshot
 
 INCLUDABLE: Final[frozenset[SettingClass]] = frozenset({"tuning", "workaround"})

@@ -11,9 +11,10 @@ from collections.abc import Hashable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from topoadvisor import pci, runs
+from topoadvisor import pci
 from topoadvisor.errors import InputError
-from topoadvisor.evidence import COLLECTIVES, Measurement, Trial
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import COLLECTIVES, Measurement, Trial
 from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot
 
@@ -149,8 +150,8 @@ def _contradicted(snapshot: Snapshot) -> Iterator[str]:
         first, other = seen.setdefault(key, (place, run))
         if _said(other) != _said(run):
             yield (
-                f"$.measurements[{place}] is {run.kind} {runs.arrow(run.subject)} like $.measurements[{first}], of the "
-                "same date, and they do not agree"
+                f"$.measurements[{place}] is {run.kind} {runs.in_words(run.subject)} like $.measurements[{first}], "
+                "of the same date, and they do not agree"
             )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
 from typing import Final, NamedTuple
 
-from topoadvisor import runs
-from topoadvisor.evidence import Measurement
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.nccl import rates, system
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Node

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from topoadvisor.advice import Change
 from topoadvisor.diff.document import KINDS, Diff, Unread
-from topoadvisor.render.page import COLORS, MARKS, Page, subject_in_words
+from topoadvisor.measurements.runs import in_words
+from topoadvisor.render.page import COLORS, MARKS, Page
 
 _MOST_ALIKE = 6
 _MOST_UNREAD = 8
@@ -50,7 +51,7 @@ def lines(changes: Sequence[Change], page: Page, most: int | None = None) -> Non
         mark = page.paint(MARKS[first.severity], COLORS[first.severity])
         page.paragraph(first.message, first=f"  {mark} ", rest="    ")
         if more:
-            shown = ", ".join(subject_in_words(change.subject) for change in more[:_MOST_ALIKE])
+            shown = ", ".join(in_words(change.subject) for change in more[:_MOST_ALIKE])
             rest = f" and {len(more) - _MOST_ALIKE} more" if len(more) > _MOST_ALIKE else ""
             page.paragraph(f"also {shown}{rest}", first="      ", rest="      ", code="2")
     if most is not None and len(kinds) > most:

@@ -13,12 +13,6 @@ _LEAST_ROOM = 12
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def subject_in_words(subject: str) -> str:
-    """`GPU0–GPU2` for `gpu:0-gpu:2`; what stands behind the kind for others."""
-    numbered = re.sub(r"\bgpu:([0-9]+)", r"GPU\1", subject)
-    return re.sub(r"^(?:nic|pci|variable):", "", numbered.replace("-GPU", "–GPU").replace("/link:", " link "))
-
-
 class Page:
     """Lines of one width, coloured or not."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Pick, Plan, UnknownVerdict
+from topoadvisor.measurements.runs import in_words
 from topoadvisor.render import changes_text
 from topoadvisor.render.page import COLORS as _COLORS
 from topoadvisor.render.page import MARKS as _MARKS
 from topoadvisor.render.page import Page as _Page
-from topoadvisor.render.page import subject_in_words
 from topoadvisor.rules.scope import spell
 from topoadvisor.snapshot import Matrix
 
@@ -83,7 +83,7 @@ def _findings(findings: Sequence[Finding], undecided: bool, page: _Page) -> None
         mark = page.paint(_MARKS[finding.severity], _COLORS[finding.severity])
         page.paragraph(finding.message, first=f"  {mark} {finding.id} ", rest="           ")
         if finding.also:
-            also = [subject_in_words(subject) for subject in finding.also]
+            also = [in_words(subject) for subject in finding.also]
             page.paragraph("also " + _shortened(also, 6), first="      ", rest="      ", code="2")
         if finding.evidence:
             shown = "; ".join(map(_evidence, finding.evidence))

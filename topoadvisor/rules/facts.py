@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from topoadvisor import counted
+from topoadvisor.measurements import counted
 from topoadvisor.rules import (
     facts_gpus,
     facts_groups,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from topoadvisor import runs as saved
-from topoadvisor.evidence import Measurement
 from topoadvisor.hardware import catalogue
+from topoadvisor.measurements import runs as saved
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.rules.scope import Known, Scope, Unknown
 
 _CLASS_LEAST: Final = 3

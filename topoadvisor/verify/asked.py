@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from topoadvisor import proven
 from topoadvisor.advice import Advice
 from topoadvisor.errors import InputError, TopoAdvisorError
-from topoadvisor.evidence import setting_fault
+from topoadvisor.measurements import proven
+from topoadvisor.measurements.model import setting_fault
 from topoadvisor.nccl import versions
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.verify.group import Settings

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from topoadvisor import runs
 from topoadvisor.errors import TopoAdvisorError
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest.nccl_log_summary import Graph
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.nccl.system import Kind
 from topoadvisor.predict.document import PLACEHOLDER_GBPS

@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
-from topoadvisor.evidence import COLLECTIVES, Measurement
 from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
+from topoadvisor.measurements.model import COLLECTIVES, Measurement
 from topoadvisor.snapshot import Assumption, Gpu, Snapshot
 from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from topoadvisor.evidence import FEWEST_ROUNDS, LEAST, SHARP, hidden_loss
+from topoadvisor.measurements.model import FEWEST_ROUNDS, LEAST, SHARP, hidden_loss
 
 Verdict = Literal["faster", "slower", "no difference", "unknown"]
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from topoadvisor.evidence import Measurement, TrialSize
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.joblog.document import Finding
+from topoadvisor.measurements.model import Measurement, TrialSize
 from topoadvisor.verify.judge import Verdict
 
 

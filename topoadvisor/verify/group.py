@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from topoadvisor import runs
 from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.evidence import Collective
 from topoadvisor.ingest import nccl_log
 from topoadvisor.ingest.nccl_log_summary import Summary
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Collective
 from topoadvisor.verify import child
 from topoadvisor.verify.child import End, Start
 from topoadvisor.verify.messages import FASTEST

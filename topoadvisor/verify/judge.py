@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from topoadvisor import runs
-from topoadvisor.evidence import Measurement
 from topoadvisor.hardware.catalogue import Band
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.topology.links import nvlink_count
 
 Verdict = Literal["pass", "warn", "fail", "unknown"]
@@ -261,7 +261,7 @@ def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None
     measured = [each for each in (judgement.forward, judgement.backward, judgement.both) if each]
     missing = next((each for each in measured if each.outcome == "skipped"), None)
     if missing is not None:
-        return "unknown", f"{runs.arrow(missing.subject)} was not measured: {missing.note}"
+        return "unknown", f"{runs.in_words(missing.subject)} was not measured: {missing.note}"
     if judgement.latency_us >= _STAGED_LATENCY_US:
         return "warn", f"a small copy takes {judgement.latency_us:.0f} µs, as long as one through host memory"
     both = judgement.both.gbps if judgement.both else None
@@ -292,7 +292,7 @@ def broken_by(measured: Sequence[Measurement], link_class: str | None = None) ->
         return f"the data that arrived is wrong ({wrong[0].note}): never trust this path, whatever its speed"
     hung = [m for m in measured if m.outcome == "timeout"]
     if hung:
-        told = f"the copy {runs.arrow(hung[0].subject)} never ended ({hung[0].note})"
+        told = f"the copy {runs.in_words(hung[0].subject)} never ended ({hung[0].note})"
         if hung[0].kind in _THROUGH_HOST:
             return (
                 f"{told}: it takes no peer path, so look for Xid errors in the kernel log, and at the GPU's PCIe link"
@@ -302,7 +302,7 @@ def broken_by(measured: Sequence[Measurement], link_class: str | None = None) ->
         return f"{told}: ACS or the IOMMU may send peer traffic astray"
     dead = [m for m in measured if m.outcome in ("crashed", "error")]
     if dead:
-        return f"the copy {runs.arrow(dead[0].subject)} failed ({dead[0].note})"
+        return f"the copy {runs.in_words(dead[0].subject)} failed ({dead[0].note})"
     return None
 
 

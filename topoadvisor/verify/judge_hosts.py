@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from topoadvisor import runs
-from topoadvisor.evidence import Measurement
 from topoadvisor.hardware.catalogue import Band
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.verify.judge import (
     CLASS_LEAST,
     Verdict,

@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topoadvisor import runs
-from topoadvisor.evidence import Measurement
 from topoadvisor.hardware.catalogue import Band
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.topology.links import nvlink_count
 from topoadvisor.verify.judge import Judgement, Verdict, broken_by
 

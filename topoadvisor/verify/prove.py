@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from topoadvisor import proven
 from topoadvisor.errors import Broken
-from topoadvisor.evidence import LEAST, Collective, worth_keeping
+from topoadvisor.measurements import proven
+from topoadvisor.measurements.model import LEAST, Collective, worth_keeping
 from topoadvisor.numbers import size_text
 from topoadvisor.verify.difference import Difference, compare, confirm
 from topoadvisor.verify.group import Group, Run, Settings, begun

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from topoadvisor import proven
-from topoadvisor.evidence import SHARP, Trial, TrialSize
+from topoadvisor.measurements import proven
+from topoadvisor.measurements.model import SHARP, Trial, TrialSize
 from topoadvisor.numbers import size_text
 from topoadvisor.verify.difference import Difference
 from topoadvisor.verify.documents import Baseline, Proved, Variant

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from topoadvisor.evidence import Collective
+from topoadvisor.measurements.model import Collective
 from topoadvisor.verify.messages import Bytes, Seconds, Struct
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from topoadvisor import runs
-from topoadvisor.evidence import Measurement
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import size_text
 from topoadvisor.topology.links import nvlink_count
 from topoadvisor.verify import selection
@@ -129,7 +129,7 @@ def _pattern_row(judgement: PatternJudgement) -> tuple[str, ...]:
     measured = judgement.measured
     what = "ring" if measured.kind == runs.RING else "all pairs of"
     return (
-        f"{what} {runs.arrow(measured.subject)}",
+        f"{what} {runs.in_words(measured.subject)}",
         _cell(measured),
         "-" if measured.slowest_gbps is None else f"{measured.slowest_gbps:.1f}",
         "?" if judgement.expected_gbps is None else f"{judgement.expected_gbps:.1f}",

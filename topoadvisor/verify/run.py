@@ -12,11 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from topoadvisor import cpu_lists, proven, runs
+from topoadvisor import cpu_lists
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
-from topoadvisor.evidence import Measurement, Trial
 from topoadvisor.ingest import sound
+from topoadvisor.measurements import proven, runs
+from topoadvisor.measurements.model import Measurement, Trial
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify import expectation, selection
@@ -143,7 +144,7 @@ def _notes(gpus: Sequence[Gpu], results: Sequence[tuple[Planned, Measured | End]
     remarks: dict[str, list[str]] = {}
     for step, result in results:
         if isinstance(result, Measured) and result.outcome == "ok" and result.note:
-            remarks.setdefault(result.note, []).append(runs.arrow(step.subject))
+            remarks.setdefault(result.note, []).append(runs.in_words(step.subject))
     for note, copies in remarks.items():
         named = ", ".join(dict.fromkeys(copies[:_MOST_NAMED])) + ", …" * (len(copies) > _MOST_NAMED)
         notes.append(f"{named}: {note}.")

@@ -9,7 +9,7 @@ from typing import Final
 
 import networkx as nx
 
-from topoadvisor import runs
+from topoadvisor.measurements import runs
 from topoadvisor.snapshot import Gpu
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify.messages import HOST, Flow, Step

@@ -8,9 +8,9 @@ from itertools import combinations, pairwise
 
 import msgspec
 
-from topoadvisor import runs
-from topoadvisor.evidence import Measurement
 from topoadvisor.hardware import catalogue
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.model import Topology
 

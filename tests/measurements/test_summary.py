@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from topoadvisor import advise, measured
-from topoadvisor.evidence import Measurement
+from topoadvisor import advise
 from topoadvisor.ingest import detect
+from topoadvisor.measurements import summary
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.render import scan_text
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import graph, matrix
@@ -50,7 +51,7 @@ def test_lines_for_the_screen() -> None:
         Measurement(kind="alltoall", subject="gpu:0,gpu:1", gbps=1.5, size_bytes=64 << 10),
     ]
     snapshot = machine(measurements=runs)
-    assert measured.lines(snapshot, graph.build(snapshot)) == [
+    assert summary.lines(snapshot, graph.build(snapshot)) == [
         "NV18 between GPUs: 395.8 to 396.4 GB/s one way, 783.0 GB/s both ways at once, 390.0 GB/s read by the target, "
         "370.0 GB/s by a kernel, 39.0 GB/s with P2P off, 2.3 µs for a small copy (2026-11-30)",
         "GPU to host memory: 55.2 GB/s one way",
@@ -89,5 +90,5 @@ def test_lines_for_the_screen() -> None:
 def test_failures_are_told_and_their_rates_are_not(run: Measurement, line: str) -> None:
     good = Measurement(kind="peer-copy", subject="gpu:1>gpu:0", gbps=396.0)
     snapshot = machine(measurements=[run, good])
-    assert line in measured.lines(snapshot, graph.build(snapshot))
-    assert measured.lines(machine(measurements=[]), graph.build(machine())) == []
+    assert line in summary.lines(snapshot, graph.build(snapshot))
+    assert summary.lines(machine(measurements=[]), graph.build(machine())) == []

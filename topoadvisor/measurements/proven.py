@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
-from topoadvisor import runs
 from topoadvisor.advice import AdvisedSetting, AlreadyRight, SettingClass
-from topoadvisor.evidence import Trial, TrialSize
+from topoadvisor.measurements import runs
+from topoadvisor.measurements.model import Trial, TrialSize
 from topoadvisor.nccl import conf, reading, versions
 from topoadvisor.nccl import settings as register
 from topoadvisor.snapshot import Snapshot
@@ -240,7 +240,7 @@ def failures(trial: Trial, snapshot: Snapshot) -> str | None:
     if not failed:
         return None
     more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return f"{failed[0].kind} {runs.arrow(failed[0].subject)}: {runs.ended(failed[0])}{more}"
+    return f"{failed[0].kind} {runs.in_words(failed[0].subject)}: {runs.ended(failed[0])}{more}"
 
 
 def why_unfit(settings: Mapping[str, str | None], version: str | None) -> str | None:

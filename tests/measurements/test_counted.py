@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from topoadvisor import counted, measured, runs
 from topoadvisor import snapshot as snapshots
 from topoadvisor.cli import main
-from topoadvisor.evidence import Measurement
 from topoadvisor.ingest import detect
+from topoadvisor.measurements import counted, runs, summary
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.rules import facts
 from topoadvisor.rules.facts import Known
 from topoadvisor.snapshot import Snapshot
@@ -140,7 +140,7 @@ def test_what_does_not_count_is_told_and_nothing_else_reads_it() -> None:
     ]
     snapshot = machine(*found)
     topology = graph.build(snapshot)
-    assert measured.lines(snapshot, topology) == [
+    assert summary.lines(snapshot, topology) == [
         "NV18 between GPUs: 396.0 GB/s one way, 390.0 GB/s read by the target (2026-10-03)",
         "DOUBTED, not counted: peer-copy GPU1 → GPU0 reached 5000.0 GB/s, and the link carries 450: it is not the link "
         "that the topology shows, or was not measured rightly",
@@ -154,7 +154,7 @@ def test_what_does_not_count_is_told_and_nothing_else_reads_it() -> None:
 
 def test_measurements_of_another_driver_alone_count_and_are_said_to_be_that() -> None:
     snapshot = machine(copy(390.0, driver="550.54.15"), copy(391.0, subject="gpu:1>gpu:0"))
-    told = measured.lines(snapshot, graph.build(snapshot))
+    told = summary.lines(snapshot, graph.build(snapshot))
     assert told[0] == "NV18 between GPUs: 390.0 to 391.0 GB/s one way (2026-10-01)"
     assert told[1].startswith(f"Measured with driver 550.54.15: 1 of these measurements; this is {DRIVER}")
 
@@ -166,3 +166,20 @@ def test_rings_by_measured_copies_take_those_that_count(tmp_path: Path, capsys: 
     shown = " ".join(capsys.readouterr().out.split())
     assert "200 GB/s in all" in shown
     assert "Not measured, so as on paper: GPU1 to GPU0" in shown
+
+
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        ("gpu:0>gpu:12", "GPU0 → GPU12"),
+        ("gpu:0<>gpu:1", "GPU0 ↔ GPU1"),
+        ("host>gpu:0", "the host → GPU0"),
+        ("gpu:0,gpu:1", "GPU0, GPU1"),
+        ("gpu:0-gpu:2", "GPU0–GPU2"),
+        ("gpu:0/link:3", "GPU0 link 3"),
+        ("nic:my-host-eth0", "my-host-eth0"),
+        ("variable:NCCL_NET", "NCCL_NET"),
+    ],
+)
+def test_subjects_in_words(subject: str, words: str) -> None:
+    assert runs.in_words(subject) == words

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from topoadvisor import counted, runs
-from topoadvisor.evidence import Measurement
+from topoadvisor.measurements import counted, runs
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.model import Topology
@@ -56,7 +56,7 @@ def _with_date(run: Measurement) -> str:
     size = f" at {size_text(run.size_bytes)}" if runs.collective(run) and run.size_bytes else ""
     how = runs.ended(run) if runs.failed(run) else f"{run.gbps:.1f} GB/s" if run.gbps is not None else ""
     made = ", ".join(filter(None, ((run.date or "no date")[:10], f"driver {run.driver}" if run.driver else "")))
-    return f"{run.kind} {runs.arrow(run.subject)}{size} {how}".rstrip() + f" ({made})"
+    return f"{run.kind} {runs.in_words(run.subject)}{size} {how}".rstrip() + f" ({made})"
 
 
 def _pairs(measurements: Sequence[Measurement], topology: Topology) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _patterns(measurements: Sequence[Measurement]) -> Iterator[str]:
             continue
         told = [_failures([each]), _rate(each)]
         what = "all hops of the ring" if ">" in each.subject else "all pairs of"
-        yield f"At once {what} {runs.arrow(each.subject)}: {', '.join(filter(None, told))}{_when([each])}"
+        yield f"At once {what} {runs.in_words(each.subject)}: {', '.join(filter(None, told))}{_when([each])}"
 
 
 def _rate(run: Measurement) -> str:
@@ -111,7 +111,7 @@ def _failures(found: Sequence[Measurement]) -> str:
     broken = [each for each in found if runs.failed(each)]
     if not broken:
         return ""
-    named = [f"{each.kind} {runs.arrow(each.subject)} {runs.ended(each)}" for each in broken[:_MOST_TOLD]]
+    named = [f"{each.kind} {runs.in_words(each.subject)} {runs.ended(each)}" for each in broken[:_MOST_TOLD]]
     more = f", and {len(broken) - _MOST_TOLD} more" if len(broken) > _MOST_TOLD else ""
     return f"{len(broken)} FAILED ({', '.join(named)}{more})"
 

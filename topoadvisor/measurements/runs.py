@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from topoadvisor.evidence import Measurement
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import whole
 
 OUTCOMES: Final = ("ok", "skipped", "error", "crashed", "timeout", "wrong-data")
@@ -63,10 +64,14 @@ def ends(run: Measurement) -> tuple[str, ...]:
     return tuple(run.subject.replace("<>", ">").replace(",", ">").split(">"))
 
 
-def arrow(subject: str) -> str:
-    """A subject as people write it: `GPU0 → GPU1`, `GPU0 ↔ the host`, `GPU0, GPU1, GPU2`."""
-    spelled = subject.replace("gpu:", "GPU").replace(HOST, "the host").replace(",", ", ")
-    return spelled.replace("<>", " ↔ ").replace(">", " → ")
+def in_words(subject: str) -> str:
+    """A subject as people write it: `GPU0 → GPU1`, `GPU0 ↔ the host`, `GPU0, GPU1`, `GPU0–GPU2`, `GPU0 link 3`.
+
+    Of other devices and of variables what stands behind their kind.
+    """
+    numbered = re.sub(r"\bgpu:([0-9]+)", r"GPU\1", re.sub(r"^(?:nic|pci|variable):", "", subject))
+    numbered = numbered.replace("-GPU", "–GPU").replace("/link:", " link ").replace(",", ", ")
+    return re.sub(rf"(?<![\w-]){HOST}(?![\w-])", "the host", numbered).replace(BOTH, " ↔ ").replace(">", " → ")
 
 
 def pair(run: Measurement) -> tuple[int, int] | None:
@@ -112,7 +117,7 @@ def doubt(measured: Iterable[Measurement], wire_gbps: float, link: str) -> str |
         carried = wire_gbps * (2 if BOTH in each.subject else 1)
         if each.outcome == "ok" and each.gbps and each.gbps > IMPOSSIBLE * carried:
             return (
-                f"{each.kind} {arrow(each.subject)} reached {each.gbps:.1f} GB/s, and {link} carries "
+                f"{each.kind} {in_words(each.subject)} reached {each.gbps:.1f} GB/s, and {link} carries "
                 f"{carried:.0f}: it is not the link that the topology shows, or was not measured rightly"
             )
     return None

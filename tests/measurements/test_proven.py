@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from made_trials import WON, size, trial
 
-from topoadvisor import advise, proven
+from topoadvisor import advise
 from topoadvisor.emit import nccl_conf, selection, shell
-from topoadvisor.evidence import Measurement, Trial
 from topoadvisor.ingest import detect
+from topoadvisor.measurements import proven
+from topoadvisor.measurements.model import Measurement, Trial
 from topoadvisor.render import scan_text
 from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.topology import graph, matrix
