@@ -37,6 +37,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python benchmarks/rules.py
 	$(BIN)/python benchmarks/nccl_log.py
+	$(BIN)/python benchmarks/long_text.py
 	$(BIN)/python benchmarks/plans.py
 
 $(STAMP): pyproject.toml constraints.txt

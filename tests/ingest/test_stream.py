@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import os
+import random
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -32,6 +33,7 @@ LSPCI = (
     "43:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 SXM5 80GB] [10de:2330] (rev a1)\n\tNUMA node: 0\n\n"
 )
 HEAD = "nvidia-bug-report.sh Version: 1\n\nuname: Linux node-a 6.8.0-1-generic #1 SMP x86_64 GNU/Linux\n\n"
+LSCPU = "Architecture:        x86_64\nCPU(s):              16\nModel name:          AMD EPYC 7763\n"
 SECTIONS = [LINE + HEAD, LINE + "lspci -nnDvvvxxxx\n\n" + LSPCI, LINE + QUERY, "\n" + MATRIX + LEGEND]
 NOISE = "".join(
     f"Jan  5 10:00:{number % 60:02d} node-a kernel: NVRM: GPU at PCI:0000:1b:00: controller [{number}] up\n"
@@ -79,6 +81,22 @@ def test_a_long_report_says_the_same_as_a_short_one() -> None:
         (matrix,) = snapshot.matrices
         assert matrix.first_line == long[: long.index("\tGPU0\tGPU1")].count("\n") + 1
         assert sum(len(raw.text) for raw in snapshot.raw) < 10_000, "the log is not kept"
+
+
+@pytest.mark.parametrize(
+    "line", ["GPU0 hello", "GPU0: 35 %", "GPU 0: 35 %", "the controller of a bridge", "rank 3 GPU memory 80 GiB"]
+)
+def test_lines_that_only_name_a_device_cost_nothing_and_hide_nothing(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = []
+    monkeypatch.setattr(stream._Sieve, "_line", lambda self, raw, *rest: looked_at.append(raw))
+    noise = f"{line}\n" * (stream.WHOLE // len(line))
+    with pytest.raises(InputError, match="no GPU topology"):
+        of(noise.encode())
+    assert not looked_at
+    monkeypatch.undo()
+    assert facts(of((noise + "".join(SECTIONS)).encode())) == facts(of("".join(SECTIONS).encode()))
 
 
 def test_two_machines_far_apart_in_a_long_text_stay_two() -> None:
@@ -224,6 +242,30 @@ def test_a_tar_that_is_damaged_or_was_cut() -> None:
     data[140] ^= 0xFF
     with pytest.raises(InputError, match="the tar is damaged"):
         of(bytes(data))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_a_cut_archive_is_damaged_input_where_no_gpu_stands_before_the_cut(mode: str) -> None:
+    noise = random.Random(1).randbytes(2_000_000).hex().encode()
+    data = tar({"lscpu.txt": LSCPU.encode(), "noise.txt": noise, "topo.txt": MATRIX.encode()}, mode=mode)
+    assert len(of(data).gpus) == 2
+    with pytest.raises(InputError, match="too early"):
+        of(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_cut_text_is_used_beside_another_that_shows_gpus(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    noise = random.Random(1).randbytes(2_000_000).hex().encode()
+    data = pack(LSCPU.encode() + noise + MATRIX.encode())
+    (tmp_path / "cut").write_bytes(data[: len(data) // 2])
+    (tmp_path / "topo.txt").write_text(MATRIX)
+    with pytest.raises(InputError, match="too early"):
+        detect.read(str(tmp_path / "cut"), stdin=io.BytesIO())
+    both = detect.read([str(tmp_path / "topo.txt"), str(tmp_path / "cut")], stdin=io.BytesIO())
+    assert len(both.gpus) == 2
+    assert both.host.cpu is not None
+    assert both.host.cpu.model_name == "AMD EPYC 7763"
+    assert any("too early" in (source.reason or "") for source in both.sources)
 
 
 def test_a_tar_in_a_tar_is_not_opened() -> None:

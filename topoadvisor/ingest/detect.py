@@ -67,7 +67,11 @@ def _together(found: Sequence[list[Part]]) -> Snapshot:
     if len(found) == 1 and len(found[0]) == 1 and found[0][0].whole:
         return found[0][0].snapshot
     together = [part for parts in found for part in parts]
-    return size.check(merge.merge(together), file=together[0].file)
+    merged = size.check(merge.merge(together), file=together[0].file)
+    damage = next((part.damage for part in together if part.damage is not None), None)
+    if not merged.gpus and damage is not None:
+        raise damage
+    return merged
 
 
 def _read(source: str, stdin: BinaryIO) -> list[Part]:

@@ -25,7 +25,7 @@ MAX_LINKS = 64
 GPU_LINE = re.compile(
     r"\bGPU (?P<index>[0-9]{1,4}): (?P<name>[^(\n]{1,80}?) {0,4}(?:\(UUID: {0,4}(?P<uuid>[^)\s]{1,80})\))?\s{0,40}$"
 )
-_PRODUCT = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|[ABHLPTV][0-9]{1,3}\b")
+PRODUCT = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|[ABHLPTV][0-9]{1,3}\b")
 _LINK = re.compile(r"^\W*Link (?P<link>[0-9]{1,3})(?P<mark>[:,]) *(?P<rest>\S.{0,100})", re.I)
 _RATE = re.compile(r"(?P<gbps>[0-9]{1,4}(?:\.[0-9]{1,6})?) *GB/s|<?inactive>?", re.I)
 _ADDRESS = r"(?P<address>[0-9a-f]{1,8}:[0-9a-f]{1,2}:[0-9a-f]{1,2}\.[0-7])"
@@ -65,7 +65,7 @@ class Listing:
 def is_gpu_line(text: str) -> re.Match[str] | None:
     """The line that names a GPU, as `nvidia-smi -L` prints it."""
     found = GPU_LINE.search(text) if "GPU " in text else None
-    return found if found and (found["uuid"] or _PRODUCT.match(found["name"])) else None
+    return found if found and (found["uuid"] or PRODUCT.match(found["name"])) else None
 
 
 def is_link_line(text: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from topoadvisor.errors import InputError
 from topoadvisor.snapshot import CallError, Snapshot, Source
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}")
@@ -26,6 +27,8 @@ class Part:
     """It is a machine by itself: a snapshot, or a dump of all that a program saw."""
     count: int | None = None
     """How many GPUs the machine has, where the text says it."""
+    damage: InputError | None = None
+    """Why there may be more in the file than could be read."""
 
     @property
     def source(self) -> Source:

@@ -106,26 +106,28 @@ _ANCHORED = re.compile(
     r"|Nvidia driver version:|CUDA Driver Version:|(?:\[(?:pip3?|conda)\] *)?nvidia-nccl-cu)"
 )
 """How every line begins that begins a part, but for the two that may have something in front; the forms decide."""
-SIGNS: Final = (
-    "GPU",
-    "NVSMI LOG",
-    "NVIDIA-SMI ",
-    "<nvidia_smi_log",
-    "CA '",
-    "hca_id:",
-    "Architecture:",
-    "available: ",
-    "Linux ",
-    "NVRM version:",
-    "BOOT_IMAGE=",
-    "Nvidia driver version:",
-    "CUDA Driver Version:",
-    "nvidia-nccl-cu",
-    "]-",
-    "controller",
-    "ridge",
-)
-"""One of these stands in every line that begins a part (of `lspci`: in one of its first lines)."""
+SIGNS: Final = {
+    "GPU ": r"(?:[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:|[0-9]{1,4}: "
+    rf"(?:[^(\n]{{1,90}}\(UUID: |{nvlink_text.PRODUCT.pattern}))",
+    "NVSMI LOG": "",
+    "NVIDIA-SMI ": "",
+    f"<{smi_query.ROOT}": "",
+    "CA '": "",
+    "hca_id:": "",
+    "Architecture:": "",
+    "available: ": "[0-9]",
+    "Linux ": r"\S+ [0-9]",
+    "NVRM version:": "",
+    "BOOT_IMAGE=": "",
+    "Nvidia driver version:": "",
+    "CUDA Driver Version:": "",
+    "nvidia-nccl-cu": "",
+    "-[": "[0-9a-f]{4}",
+    "controller": r"(?: \[[0-9a-f]{4}\])?: ",
+    "ridge": r"(?: \[[0-9a-f]{4}\])?: ",
+}
+"""Text → pattern of what follows it. One of these stands in every line that begins a part (of `lspci`: in one of its
+first lines)."""
 _GPU_NUMBER = re.compile(r"GPU [0-9]")
 
 

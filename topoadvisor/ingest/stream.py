@@ -58,8 +58,15 @@ _TABLE_LINE = re.compile(
     rf"|\bGPU0[ \t]{{1,40}}CPU Affinity|\bNIC[0-9]{{1,4}}[ \t]{{0,8}}[:=]"
 )
 _DEVICES = re.compile(r"(?:GPU|NIC|NVMe)[0-9]|mlx[0-9]{1,2}_")
-_SIGNS: Final = tuple(sign.encode() for sign in (*split.SIGNS, "NIC", "NVMe", "mlx"))
-"""One of these stands in every line that a part or a table can begin with: quick to look for in whole blocks."""
+_IN_TABLES: Final = dict.fromkeys(
+    ("GPU", "NIC", "NVMe", "mlx"),
+    rf"[0-9]\w{{0,20}}[ \t]{{0,40}}(?:\x1b|CPU Affinity|(?<=[ \t])(?:{_DEVICE}|{_CELL}\b))",
+)
+_SIGNS: Final = [
+    (sign.encode(), re.compile(rf"{re.escape(sign)}{more}[^\n]*".encode()))
+    for sign, more in [*split.SIGNS.items(), *_IN_TABLES.items(), ("NIC", r"[0-9]{1,4}[ \t]{0,8}[:=]")]
+]
+"""Text, quick to look for in whole blocks, and its line from there on if a part or a table can begin with that."""
 _BEFORE, _AFTER = 3, 12
 """Lines kept around those of a table: the command above, elided rows, the legend below."""
 _CONTEXT: Final = 2000
@@ -115,7 +122,10 @@ class _Source:
             names = [f"{name} ({why})" for name, why in self.passed[:_MOST_PASSED]]
             reasons.append(f"passed over: {', '.join([*names, *([f'and {more} more'] if more > 0 else [])])}")
         told = Source(name=Path(self.file).name, status="partial", reason="; ".join(reasons))
-        return [Part(Snapshot(sources=[told]), self.file)] if reasons else []
+        return [Part(Snapshot(sources=[told]), self.file, damage=self.broken())] if reasons else []
+
+    def broken(self) -> InputError | None:
+        return _broken(self.damage, self.file) if self.damage is not None else None
 
 
 class Joined:
@@ -149,6 +159,10 @@ class _Counted:
         return data
 
 
+def _broken(damage: str, file: str) -> InputError:
+    return InputError(damage, file=file, hint="Copy the file again.")
+
+
 def is_tar(start: bytes) -> bool:
     """Whether a tar begins like this."""
     return start[_TAR] == b"ustar"
@@ -179,12 +193,13 @@ def _document(stream: Stream, file: str, source: _Source, *, depth: int) -> list
             raise Unrecognised("this is compressed data inside compressed data", file=file, hint=_HINT)
         try:
             found = _document(unpacked, file, source, depth=depth + 1)
-        except Unrecognised as error:
+        except InputError as error:
             if unpacked.damage is None:
                 raise
-            raise InputError(unpacked.damage, file=file, hint="Copy the file again.") from error
-        damage = unpacked.damage
-        return found if damage is None else [part.noted(reason=damage) for part in found]
+            raise _broken(unpacked.damage, file) from error
+        if (damage := unpacked.damage) is None:
+            return found
+        return [replace(part.noted(reason=damage), damage=_broken(damage, file)) for part in found]
     if is_tar(head) and depth < _MEMBER:
         return _gather(_tar_members(Joined(head, stream), file, source), source)
     if len(head) <= WHOLE:
@@ -211,13 +226,13 @@ def _gather(documents: Iterator[tuple[str, Stream, int]], source: _Source) -> li
         except InputError as error:
             problem = problem or error
             status = Source(name=Path(name).name, status="failed", reason=error.message)
-            failed.append(Part(Snapshot(sources=[status]), name))
+            failed.append(Part(Snapshot(sources=[status]), name, damage=error))
     if found:
         return [*found, *failed, *source.left_out()]
     if problem is not None:
         raise problem
-    if source.damage is not None:
-        raise InputError(source.damage, file=source.file, hint="Copy the file again.")
+    if (broken := source.broken()) is not None:
+        raise broken
     raise InputError(
         f"none of the {source.files} files in it can be read" if source.files else "there is no file in it",
         file=source.file,
@@ -331,14 +346,8 @@ def _log_reader(data: bytes, file: str) -> nccl_log.Reader | None:
 
 def _candidates(data: bytes) -> list[int]:
     """Where the lines begin that are worth a closer look, in order."""
-    places: set[int] = set()
-    for sign in _SIGNS:
-        place = data.find(sign)
-        while place >= 0:
-            places.add(data.rfind(b"\n", 0, place) + 1)
-            end = data.find(b"\n", place)
-            place = data.find(sign, end) if end >= 0 else -1
-    return sorted(places)
+    hits = (hit for sign, more in _SIGNS if sign in data for hit in more.finditer(data))
+    return sorted({data.rfind(b"\n", 0, hit.start()) + 1 for hit in hits})
 
 
 class _Sieve:

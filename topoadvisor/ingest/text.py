@@ -79,7 +79,7 @@ def from_lines(
             found = _READERS[section.kind](section.lines, file)
         except InputError as error:
             failed = Source(name=smi_query.XML, status="failed", reason=error.message)
-            found, problem = Part(Snapshot(sources=[failed]), file), error
+            found, problem = Part(Snapshot(sources=[failed]), file, damage=error), error
         others += found if isinstance(found, list) else [found] if found is not None else []
     if not parts and all(part.source.status == "failed" for part in others):
         others = []
