@@ -16,14 +16,17 @@ import msgspec
 import rules_pages
 import settings_pages
 
+from topoadvisor import compiled, files, hardware
 from topoadvisor.advice import Advice
 from topoadvisor.diff.document import Diff
+from topoadvisor.explain import glossary
 from topoadvisor.explain.lookup import Explanation
 from topoadvisor.hardware.results import Results
 from topoadvisor.joblog.document import CODES, Log
 from topoadvisor.lint.document import Report
 from topoadvisor.nccl import settings
 from topoadvisor.predict.document import Prediction
+from topoadvisor.rules import rule_file
 from topoadvisor.rules.load import load
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.verify.documents import Collectives, Links, Proved
@@ -40,6 +43,7 @@ VERBS += ("rules list", "rules check", "rules explain")
 def pages() -> dict[str, str]:
     """Path → content of every generated page."""
     return {
+        **dict(_compiled()),
         "../README.md": OUTPUT.sub(_output, README.read_text(encoding="utf-8")),
         **dict(rules_pages.pages(load())),
         **{f"settings/{name}": text for name, text in settings_pages.pages(load())},
@@ -52,7 +56,6 @@ def pages() -> dict[str, str]:
         "advice.schema.json": _schema(Advice),
         "diff.schema.json": _schema(Diff),
         "explain.schema.json": _schema(Explanation),
-        "../topoadvisor/nccl/settings.json": settings.compile_register().decode(),
         "log.schema.json": _schema(Log),
         "predict.schema.json": _schema(Prediction),
         "verify.schema.json": _schema(Links),
@@ -60,6 +63,20 @@ def pages() -> dict[str, str]:
         "prove.schema.json": _schema(Proved),
         "results.schema.json": _schema(Results),
     }
+
+
+def _compiled() -> Iterator[tuple[str, str]]:
+    """The tables that the program reads instead of their YAML."""
+    tables: dict[Path, compiled.Entries] = {
+        files.shipped("rules"): rule_file.entries,
+        settings.HERE: settings.entries,
+        Path(hardware.__file__).parent: compiled.entries,
+        glossary.FILE.parent: glossary.entries,
+    }
+    for place, entries in tables.items():
+        for path in sorted(place.glob("*.yaml")):
+            name = os.path.relpath(path.with_suffix(".json"), HERE)
+            yield name, compiled.compile_table(path, entries)
 
 
 def _output(match: re.Match[str]) -> str:
@@ -111,9 +128,6 @@ def _cli() -> Iterator[str]:
 def main() -> int:
     """Write the pages, or with `--check` name the stale ones and return 1 when there are any."""
     stale = []
-    if "--check" not in sys.argv:
-        # First, because the program and the pages about settings read it.
-        settings.COMPILED.write_bytes(settings.compile_register())
     wanted = pages()
     for left_over in (*(HERE / "settings").glob("*.md"), *(HERE / "rules").glob("*.md")):
         name = f"{left_over.parent.name}/{left_over.name}"

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import msgspec
 import pytest
 
 from topoadvisor.nccl import reading, settings, versions
@@ -75,13 +74,6 @@ def test_neighbours_name_their_owner_and_are_not_read_by_nccl() -> None:
         assert info.parser is None, name
         assert info.source.count("/") > 4, f"{name}: the source is a file or a page, not a whole repository"
     assert not set(registry()) & set(neighbours())
-
-
-def test_the_compiled_register_is_fresh_and_round_trips() -> None:
-    compiled = settings.COMPILED.read_bytes()
-    assert settings.compile_register() == compiled, "run make docs"
-    register = msgspec.json.decode(compiled, type=settings.Register)
-    assert msgspec.json.decode(msgspec.json.encode(register), type=settings.Register) == register
 
 
 def test_versions_stay_texts() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import yaml
 
-_FILE: Final = Path(__file__).with_name("glossary.yaml")
+from topoadvisor import compiled
+
+FILE: Final = Path(__file__).with_name("glossary.yaml")
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -26,9 +27,12 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 @cache
 def terms() -> dict[str, Term]:
     """Every term by name, in the order of the file."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(_FILE.read_bytes(), Loader=loader)
-    return {name: msgspec.convert({"name": name, **row}, Term) for name, row in rows.items()}
+    return {term.name: term for term in compiled.read(FILE, list[Term], entries)}
+
+
+def entries(path: Path) -> list[list[dict[str, object]]]:
+    """Each term of the file."""
+    return [[{"name": name, **row}] for each in compiled.entries(path) for name, row in each.items()]
 
 
 def find(word: str) -> Term | None:

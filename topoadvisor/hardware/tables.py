@@ -12,6 +12,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from topoadvisor import compiled
+
 Form = Literal["sxm", "pcie", "soc", "mobile"]
 
 
@@ -205,7 +207,7 @@ _Table = TypeVar("_Table")
 
 
 def _read(file: str, kind: type[_Table]) -> _Table:
-    return msgspec.yaml.decode(Path(__file__).with_name(file).read_bytes(), type=kind)
+    return compiled.read(Path(__file__).with_name(file), kind)
 
 
 @cache

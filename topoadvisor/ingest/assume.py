@@ -6,13 +6,12 @@ Every assumption is also kept in `Snapshot.assumptions`; the facts layer lets it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from topoadvisor.errors import InputError
 from topoadvisor.hardware import catalogue
@@ -29,11 +28,6 @@ from topoadvisor.snapshot import (
 )
 
 ORIGIN: Final = "assumed"
-MAX_FILE = 1 << 20
-MAX_FACTS = 10_000
-MAX_DEPTH = 16
-
-_NAME = re.compile(r"[A-Za-z_][\w-]*(?:\[[^\]=]{1,64}\])?(?:\.[\w-]+)*")
 _HINT = "Write it as FACT=VALUE, for example cpu.vendor=AMD; `topoadvisor facts` lists every fact."
 
 _P2P: Final = ("read", "write", "nvlink")
@@ -47,10 +41,10 @@ def gather(texts: list[str], file: Path | None) -> list[Assumption]:
     Raises InputError for a text that is not `fact=value`, for names and values that are not taken, and with line and
     column for a file that is no such mapping.
     """
-    found = [Assumption(fact=name, value=value, origin=f"{file}:{line}") for name, value, line in _from_file(file)]
+    found = [Assumption(fact=name, value=value, origin=f"{file}:{line}") for name, value, line in _in_file(file)]
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not _NAME.fullmatch(name):
+        if not equals or not told.NAME.fullmatch(name):
             raise InputError(f"--assume {text[:80]!r} is not FACT=VALUE", hint=_HINT)
         if not value and not told.may_be_empty(name):
             raise InputError(f"--assume {text[:80]!r} gives no value", hint=_HINT)
@@ -68,70 +62,12 @@ def gather(texts: list[str], file: Path | None) -> list[Assumption]:
     return list(facts.values())
 
 
-def _from_file(file: Path | None) -> Iterator[tuple[str, Any, int]]:
-    """(fact, value, line) of a YAML file."""
+def _in_file(file: Path | None) -> Iterable[tuple[str, Any, int]]:
     if file is None:
-        return
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_FILE + 1)
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror or error}", file=str(file), hint="--assume-file takes a YAML mapping."
-        ) from None
-    if len(data) > MAX_FILE:
-        raise InputError("this file is too long for a mapping of facts", file=str(file), hint=_FILE_HINT)
-    try:
-        node = yaml.compose(data.decode("utf-8-sig"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "it is not UTF-8 text, or nested too deeply"
-        raise InputError(
-            f"this is no YAML: {problem}",
-            file=str(file),
-            line=mark.line + 1 if mark else None,
-            column=mark.column + 1 if mark else None,
-            hint=_FILE_HINT,
-        ) from None
-    if node is None:
-        return
-    for count, entry in enumerate(_flatten(node, "", str(file), 0, set())):
-        if count >= MAX_FACTS:
-            raise InputError(f"this file has more than {MAX_FACTS} facts", file=str(file), hint=_FILE_HINT)
-        yield entry
+        return ()
+    from topoadvisor.ingest import assume_file
 
-
-_FILE_HINT = "Write one `fact: value` a line, for example `cpu.vendor: AMD`."
-
-
-def _flatten(node: yaml.Node, prefix: str, file: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any, int]]:
-    line, column = node.start_mark.line + 1, node.start_mark.column + 1
-
-    def wrong(message: str) -> InputError:
-        return InputError(message, file=file, line=line, column=column, hint=_FILE_HINT)
-
-    if isinstance(node, yaml.CollectionNode):
-        if id(node) in seen:  # mappings that name each other could be walked for ever
-            raise wrong("aliases are not taken here")
-        seen.add(id(node))
-    if isinstance(node, yaml.MappingNode) and depth < MAX_DEPTH:
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or not _NAME.fullmatch(prefix + key.value):
-                line, column = key.start_mark.line + 1, key.start_mark.column + 1
-                raise wrong(f"{str(key.value)[:60]!r} is no name of a fact")
-            last = isinstance(value, yaml.ScalarNode | yaml.SequenceNode)
-            yield from _flatten(value, f"{prefix}{key.value}{'' if last else '.'}", file, depth + 1, seen)
-    elif not prefix or isinstance(node, yaml.MappingNode):
-        raise wrong("this is no mapping of facts")
-    elif isinstance(node, yaml.SequenceNode):
-        if not all(isinstance(item, yaml.ScalarNode) for item in node.value):
-            raise wrong(f"{prefix} is a list of something other than single values")
-        yield prefix, [item.value for item in node.value], line
-    elif isinstance(node, yaml.ScalarNode):
-        value = "" if node.tag == "tag:yaml.org,2002:null" else node.value
-        if not value.strip() and not told.may_be_empty(prefix):
-            raise wrong(f"{prefix} has no value")
-        yield prefix, value, line
+    return assume_file.read(file)
 
 
 def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:

@@ -18,6 +18,9 @@ from topoadvisor.nccl import consumers, settings, versions
 from topoadvisor.snapshot import ON_COMMAND_LINE, Assumption
 from topoadvisor.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, FactType, bounds, nearest, search, spec
 
+NAME: Final = re.compile(r"[A-Za-z_][\w-]*(?:\[[^\]=]{1,64}\])?(?:\.[\w-]+)*")
+"""How the name of a fact is written: `pair[0,1].p2p.read`."""
+
 _ANSWERS: Final = ("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink")
 _LAYERS: Final = ("nic.link_layer", "rdma.link_layers", "rdma.local_link_layers")
 _SERVICES: Final = ("fabricmanager.state", "imex.state")

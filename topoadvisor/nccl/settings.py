@@ -1,8 +1,4 @@
-"""The register of variables: NCCL's own, those of its neighbours, and names that nobody reads.
-
-`settings.yaml`, `neighbours.yaml`, `inventions.yaml` and `families.yaml` are the sources; `settings.json` is written
-from them by `docs/build.py`, because it loads in a hundredth of the time.
-"""
+"""The register of variables: NCCL's own, those of its neighbours, and names that nobody reads."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from topoadvisor import compiled
 from topoadvisor.nccl import versions
 
 NEWEST: Final = "2.32.3"
@@ -45,8 +42,7 @@ Class = Literal["system", "tuning", "workaround", "diagnostic"]
 Kind = Literal["switch", "integer", "bytes", "choice", "level", "list", "path", "text"]
 Scope = Literal["node", "job", "rank"]
 
-_HERE: Final = Path(__file__).parent
-COMPILED: Final = _HERE / "settings.json"
+HERE: Final = Path(__file__).parent
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -145,42 +141,28 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
-class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that `settings.json` holds."""
-
-    nccl: list[SettingInfo]
-    neighbours: list[SettingInfo]
-    inventions: list[Invention]
-    families: list[Family]
-
-
-@cache
-def _register() -> Register:
-    return msgspec.json.decode(COMPILED.read_bytes(), type=Register)
-
-
 @cache
 def registry() -> dict[str, SettingInfo]:
     """Every variable that core NCCL reads or once read, by name."""
-    return {info.name: info for info in _register().nccl}
+    return {info.name: info for info in compiled.read(HERE / "settings.yaml", list[SettingInfo], entries)}
 
 
 @cache
 def neighbours() -> dict[str, SettingInfo]:
     """Variables of frameworks, plugins and other libraries that touch the interconnect, by name."""
-    return {info.name: info for info in _register().neighbours}
+    return {info.name: info for info in compiled.read(HERE / "neighbours.yaml", list[SettingInfo], entries)}
 
 
 @cache
 def inventions() -> dict[str, Invention]:
     """Names in wide circulation that nobody reads."""
-    return {invention.name: invention for invention in _register().inventions}
+    return {each.name: each for each in compiled.read(HERE / "inventions.yaml", list[Invention], entries)}
 
 
 @cache
 def families() -> dict[str, Family]:
     """Whose names begin how, by the beginning."""
-    return {family.name: family for family in _register().families}
+    return {each.name: each for each in compiled.read(HERE / "families.yaml", list[Family], entries)}
 
 
 def family(name: str) -> Family | None:
@@ -194,31 +176,14 @@ def find(name: str) -> SettingInfo | None:
     return registry().get(name) or neighbours().get(name)
 
 
-def compile_register() -> bytes:
-    """`settings.json` from its sources, one variable to a line.
-
-    Raises msgspec.ValidationError for a row with an unknown key, a missing one, or a value that is none of the allowed.
-    """
-    lists = {
-        "nccl": (_rows("settings.yaml"), SettingInfo),
-        "neighbours": (_rows("neighbours.yaml"), SettingInfo),
-        "inventions": (_rows("inventions.yaml"), Invention),
-        "families": (_rows("families.yaml"), Family),
-    }
-    parts = [
-        f'"{key}": [\n' + ",\n".join(msgspec.json.encode(msgspec.convert(row, kind)).decode() for row in rows) + "\n]"
-        for key, (rows, kind) in lists.items()
-    ]
-    return ("{" + ",\n".join(parts) + "}\n").encode()
-
-
-def _rows(file: str) -> list[dict[str, Any]]:
+def entries(path: Path) -> list[list[dict[str, Any]]]:
+    """Each variable, or name, of one file."""
     import yaml
 
     # Without types 2.10 stays a version; the numbers are turned into numbers here.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    rows = yaml.load((_HERE / file).read_bytes(), Loader=loader)
-    return [{"name": name, **{key: _typed(key, value) for key, value in row.items()}} for name, row in rows.items()]
+    rows = yaml.load(path.read_bytes(), Loader=loader)
+    return [[{"name": name, **{key: _typed(key, value) for key, value in row.items()}}] for name, row in rows.items()]
 
 
 def _typed(key: str, value: Any) -> Any:

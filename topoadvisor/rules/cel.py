@@ -158,7 +158,7 @@ def compile_condition(source: str) -> Expression:
     return Expression(
         source=source,
         program=program,
-        paths=tuple(_paths(source)),
+        paths=tuple(_paths(stream)),
         functions=tuple(name for name in program.functions() if name[0].isalpha()),
     )
 
@@ -221,9 +221,8 @@ def tokens(source: str) -> list[Token]:
     ]
 
 
-def _paths(source: str) -> Iterator[str]:
+def _paths(stream: list[Token]) -> Iterator[str]:
     """Dotted names that the expression reads, each once: no functions, no loop variables, nothing inside strings."""
-    stream = tokens(source)
     bound = set(_loops(stream))
     seen: set[str] = set()
     position = 0

@@ -13,8 +13,8 @@ from topoadvisor import files
 from topoadvisor.errors import InputError
 from topoadvisor.rules import cel
 from topoadvisor.rules.exclusive import Demand, apart, demands
-from topoadvisor.rules.load import RuleFile, collect, rule_files
 from topoadvisor.rules.model import MEASUREMENTS, Entry, Rule
+from topoadvisor.rules.rule_file import RuleFile, collect, rule_files
 from topoadvisor.rules.wellformed import Place, conditions
 from topoadvisor.vocabulary import TYPE_WORDS, VOCABULARY, FactType, spec, suggestion
 

@@ -72,7 +72,7 @@ def evaluate(rules: Iterable[Rule], facts: FactBase, *, preview: bool = False) -
     evaluated is unknown, with its fault as the reason.
     """
     chosen = sorted((rule for rule in rules if preview or rule.status == "stable"), key=lambda rule: rule.id)
-    judges = [_Judge(rule, facts) for rule in chosen]
+    judges = [_Judge(rule, facts) for rule in chosen if facts.subjects[rule.subject]]
     reads = {path for judge in judges for path in judge.paths}
     node_reads = [path for path in reads if kind_of(path) == "node"]
     context = cel.Context(_tree(node_reads, lambda name: facts.fact(name)))
