@@ -345,7 +345,7 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     told = f"with {' and '.join(kept)} in force" if kept else "without being told"
     if gone:
         told = f"once {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} unset"
-    if _value(base, "nvlink.full_mesh"):
+    if _value(base, "nvlink.full_mesh") and _value(base, "p2p.all_ok"):
         reason = f"Every pair of GPUs has NVLink, and {nccl} uses it {told}."
     elif _value(base, "p2p.none_ok"):
         reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself."

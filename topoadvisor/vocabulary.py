@@ -262,6 +262,7 @@ pair.p2p.write text | driver's answer about peer writes, likewise
 pair.p2p.nvlink text | driver's answer about peer traffic over NVLink, likewise
 pair.p2p.ok bool | reads and writes are OK in both directions
 pair.p2p.refused bool | reads or writes are refused
+pair.p2p.refused_way text | the only direction in which they are refused, such as GPU1→GPU0; empty for both or none
 pair.path.bridges texts | addresses of the PCIe bridges between the two
 pair.path.acs_redirect bool | ACS on a bridge between the two sends peer traffic up to the root complex
 pair.path.acs_known bool | whether ACS redirects between the two could be read

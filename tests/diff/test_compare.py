@@ -14,6 +14,7 @@ from topoadvisor import files
 from topoadvisor.advice import Change
 from topoadvisor.diff import compare
 from topoadvisor.diff.document import KINDS, Diff
+from topoadvisor.ingest import detect
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import natural
 from topoadvisor.snapshot import (
@@ -356,6 +357,39 @@ def test_one_change_is_one_change(
         got for want, got in zip(expected, told(found), strict=True) if want is not None
     ]
     assert " → " in found.message or "gone" in found.message or "now" in found.message or "no longer" in found.message
+
+
+NICS = """\tGPU0\tGPU1\tNIC0\tNIC1
+GPU0\t X \tNV18\tPIX\tSYS
+GPU1\tNV18\t X \tSYS\tPIX
+NIC0\tPIX\tSYS\t X \tSYS
+NIC1\tSYS\tPIX\tSYS\t X
+"""
+LEGEND = "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_3\n"
+
+
+def pasted(text: str) -> Snapshot:
+    return detect.from_bytes(text.encode(), file="paste")
+
+
+def test_a_nic_without_its_legend_is_the_one_of_its_column() -> None:
+    old_style = NICS.replace("NIC0", "mlx5_0").replace("NIC1", "mlx5_3")
+    named = [pasted(NICS + LEGEND), pasted(old_style), pasted(NICS + LEGEND.rpartition("\n  ")[0])]
+    for whole in named:
+        assert compare(whole, pasted(NICS)).changes == compare(pasted(NICS), whole).changes == []
+    moved = pasted(
+        NICS.replace("NIC1\tSYS\tPIX", "NIC1\tSYS\tNODE").replace("NV18\t X \tSYS\tPIX", "NV18\t X \tSYS\tNODE")
+    )
+    assert only(compare(named[0], moved)).message == "GPU1–mlx5_3: link class PIX → NODE"
+    other = compare(pasted(NICS + LEGEND), pasted(NICS + LEGEND.replace("mlx5_3", "mlx5_9")))
+    assert [each.kind for each in other.changes] == ["nic-gone", "nic-new"]
+
+
+def test_a_nic_whose_column_cannot_be_told_is_neither_gone_nor_new() -> None:
+    fewer = pasted("\tGPU0\tGPU1\tNIC0\nGPU0\t X \tNV18\tSYS\nGPU1\tNV18\t X \tPIX\nNIC0\tSYS\tPIX\t X \n")
+    for found in (compare(pasted(NICS + LEGEND), fewer), compare(fewer, pasted(NICS + LEGEND))):
+        assert found.changes == []
+        assert {each.subject for each in found.unread} == {"nic:mlx5_0", "nic:mlx5_3", "nic:NIC0"}
 
 
 def test_a_port_that_went_down_and_a_card_that_is_gone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from topoadvisor import files, snapshot
@@ -11,7 +12,7 @@ from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.explain import ladder, lookup, text
 from topoadvisor.ingest import assume
 from topoadvisor.rules.load import load
-from topoadvisor.snapshot import Assumption, Snapshot
+from topoadvisor.snapshot import Assumption, P2p, Snapshot
 
 
 def machine(name: str, facts: dict[str, Any] | None = None) -> Snapshot:
@@ -127,3 +128,17 @@ def test_a_step_that_is_not_known_says_what_is_missing() -> None:
     (grant,) = [step for step in steps if step.name == "driver grant"]
     assert grant.answer == "not known"
     assert "pair.p2p.read: not known, a pasted matrix does not hold it" in grant.evidence
+
+
+def test_the_grant_names_the_direction_that_is_refused_and_doubts_nvlinks_the_driver_does_not_use() -> None:
+    found = machine("dgx-h100")
+
+    def grant(*p2p: P2p) -> ladder.Step:
+        return ladder.climb((0, 1), msgspec.structs.replace(found, p2p=list(p2p)), []).steps[0]
+
+    refused = grant(P2p(a=0, b=1, read="OK"), P2p(a=1, b=0, read="TNS"))
+    assert refused.answer == "look here"
+    assert "GPU1→GPU0, in that direction only: NCCL stops" in refused.why
+    doubted = grant(P2p(a=0, b=1, nvlink="NS"), P2p(a=1, b=0, nvlink="NS"))
+    assert doubted.answer == "look here"
+    assert "answers NS about peer traffic over these NVLinks" in doubted.why

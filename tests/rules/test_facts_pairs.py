@@ -52,6 +52,35 @@ def test_a_full_mesh_has_no_path_without_nvlink(machine: Machines) -> None:
     assert of(facts, "p2p.worst_nvlinkless_path") == ""
 
 
+@pytest.mark.parametrize(
+    ("there", "back", "way", "ok"),
+    [
+        ({"read": "OK"}, {"read": "TNS"}, "GPU1→GPU0", False),
+        ({"read": "OK", "write": "CNS"}, {"read": "OK", "write": "OK"}, "GPU0→GPU1", False),
+        ({"read": "NS"}, {"read": "TNS"}, "", False),
+        ({"read": "TNS"}, {}, "", False),
+        ({"read": "OK", "write": "TNS"}, {"read": "TNS", "write": "OK"}, "", False),
+        ({"read": "OK", "write": "OK"}, {"read": "OK", "write": "OK"}, "", True),
+    ],
+)
+def test_access_that_is_refused_one_way_is_refused_and_the_way_is_told(
+    machine: Machines, there: dict[str, str], back: dict[str, str], way: str, ok: bool
+) -> None:
+    facts = machine(2, {(0, 1): "NV18"}, p2p=[P2p(a=0, b=1, **there), P2p(a=1, b=0, **back)])
+    assert (of(facts, "pair.p2p.refused_way"), of(facts, "pair.p2p.ok")) == (way, ok)
+    assert of(facts, "nvlink.refused_pairs") == ("" if ok else way or "GPU0-GPU1")
+
+
+@pytest.mark.parametrize("answer", ["NS", "TNS", "GNS"])
+def test_nvlinks_grant_nothing_where_the_driver_refuses_traffic_over_them(machine: Machines, answer: str) -> None:
+    one_way = [P2p(a=0, b=1, nvlink="OK"), P2p(a=1, b=0, nvlink=answer)]
+    facts = machine(2, {(0, 1): "NV18"}, p2p=one_way)
+    assert of(facts, "pair.p2p.nvlink") == answer
+    assert of(facts, "pair.p2p.ok") is None
+    granted_all = machine(2, {(0, 1): "NV18"}, p2p=[P2p(a=0, b=1, nvlink="OK"), P2p(a=1, b=0, nvlink="OK")])
+    assert of(granted_all, "pair.p2p.ok") is True
+
+
 def test_one_gpu_is_no_mesh(machine: Machines) -> None:
     facts = machine(1)
     assert of(facts, "nvlink.full_mesh") is False

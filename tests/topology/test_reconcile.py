@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
+from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Gpu, Host, PciDevice, Snapshot
 from topoadvisor.topology import reconcile
 from topoadvisor.topology.graph import build
@@ -58,3 +59,36 @@ def test_sentences_name_devices_as_people_write_them() -> None:
     )
     assert str(disagreement) == "Sources disagree on GPU0-mlx5_bond.0 PCIe class: sysfs says PIX, nvml says SYS. Why."
     assert in_words("gpu:3: printed with NUMA node 0, but numa:1") == "GPU3: printed with NUMA node 0, but NUMA node 1"
+
+
+P2P = """
+$ nvidia-smi topo -m
+\tGPU0\tGPU1\tGPU2
+GPU0\t X \t{0}\tPHB
+GPU1\t{0}\t X \tPHB
+GPU2\tPHB\tPHB\t X
+$ nvidia-smi topo -p2p {1}
+\tGPU0\tGPU1\tGPU2
+GPU0\tX\t{2}\tOK
+GPU1\t{3}\tX\tOK
+GPU2\tOK\tOK\tX
+"""
+
+
+def said(*cells: str) -> list[str]:
+    snapshot = detect.from_bytes(P2P.format(*cells).encode(), file="paste")
+    found = [each for each in build(snapshot).disagreements if "PHB" not in str(each)]
+    return [str(each).partition(". ")[0] for each in found]
+
+
+def test_p2p_tables_that_contradict_the_links_or_themselves_are_told() -> None:
+    assert said("PHB", "r", "OK", "OK") == said("PHB", "w", "NS", "NS") == []
+    assert said("NV4", "r", "OK", "TNS") == [
+        "Sources disagree on GPU1→GPU0 P2P read: the driver says TNS, the driver about the other direction says OK"
+    ]
+    over = "peer traffic over NVLink"
+    no_link = f"Sources disagree on GPU0-GPU2, GPU1-GPU2 {over}: nvidia-smi topo -m says no NVLink"
+    assert said("NV4", "n", "OK", "NS") == [
+        f"Sources disagree on GPU0-GPU1 {over}: nvidia-smi topo -m says NVLink, the driver's P2P answer says NS",
+        f"{no_link}, the driver's P2P answer says OK",
+    ]

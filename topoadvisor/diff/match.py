@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 _PLACEHOLDER: Final = re.compile(r"(?:GPU-)?00000000-0000-4000-8000-([0-9a-f]{12})")
 """What `redact` writes for a UUID."""
+_COLUMN: Final = re.compile(r"NIC[0-9]+")
 _NO_PRODUCT: Final = {"", "System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified"}
 
 
@@ -53,11 +54,33 @@ def gpus(before: Snapshot, after: Snapshot) -> Matched:
     )
 
 
-def nics(before: Iterable[Nic], after: Iterable[Nic]) -> tuple[list[tuple[Nic, Nic]], list[Nic], list[Nic]]:
-    """The same NIC by name, then by bus id; those that are gone; those that are new."""
-    pairs, left, right = _join(list(before), list(after), lambda nic: nic.name)
+def nics(before: Snapshot, after: Snapshot) -> tuple[list[tuple[Nic, Nic]], list[Nic], list[Nic]]:
+    """The same NIC by name, then by bus id, then by its column where one of two matrices of as many names it not; those
+    that are gone; those that are new.
+    """
+    pairs, left, right = _join(before.nics or (), after.nics or (), lambda nic: nic.name)
     renamed, left, right = _join(left, right, lambda nic: nic.address)
-    return [*pairs, *renamed], left, right
+    old, new = ({nic.name: nic for nic in part} for part in (left, right))
+    placed = [
+        (old[was], new[now])
+        for was, now in zip(_columns(before), _columns(after), strict=False)
+        if was in old and now in new and (is_unnamed(old[was]) or is_unnamed(new[now]))
+    ]
+    if len(_columns(before)) != len(_columns(after)):
+        placed = []
+    used = {id(nic) for pair in placed for nic in pair}
+    left, right = ([nic for nic in part if id(nic) not in used] for part in (left, right))
+    return [*pairs, *renamed, *placed], left, right
+
+
+def is_unnamed(nic: Nic) -> bool:
+    """It has the name of a column of a matrix whose legend was not read."""
+    return nic.address is None and _COLUMN.fullmatch(nic.name) is not None
+
+
+def _columns(snapshot: Snapshot) -> list[str]:
+    """The names of the NICs in the order of the columns of the matrix."""
+    return [matrix.nic_legend.get(name, name) for matrix in snapshot.matrices[:1] for name in matrix.nics]
 
 
 def _first_of_each_index(gpus: Iterable[Gpu]) -> list[Gpu]:

@@ -102,10 +102,13 @@ def _nics(before: Snapshot, after: Snapshot, ledger: Ledger) -> dict[str, str]:
     if not ledger.both("nics", "NICs", before.nics, after.nics):
         return {}
     everything = before.origin == after.origin == "live"
-    pairs, gone, fresh = match.nics(before.nics or (), after.nics or ())
+    pairs, gone, fresh = match.nics(before, after)
+    unnamed = bool(gone and fresh) and any(map(match.is_unnamed, (*gone, *fresh)))
     for nic, other in pairs:
-        name = Who(f"nic:{nic.name}", nic.name)
-        ledger.fields(name, _NIC, nic, other)
+        known = other.name if match.is_unnamed(nic) else nic.name
+        name = Who(f"nic:{nic.name}", known)
+        called = _NIC[1:] if match.is_unnamed(nic) or match.is_unnamed(other) else _NIC
+        ledger.fields(name, called, nic, other)
         _ports(name, nic.ports, other.ports, ledger, listed=not reach.is_job(after))
     for nics, kind, other_side in ((gone, "nic-gone", after), (fresh, "nic-new", before)):
         for nic in nics:
@@ -117,7 +120,8 @@ def _nics(before: Snapshot, after: Snapshot, ledger: Ledger) -> dict[str, str]:
             was, is_now = (what, None) if nics is gone else (None, what)
             text = f"{what} is {'gone' if nics is gone else 'new'}"
             name = Who(f"nic:{nic.name}", nic.name)
-            ledger.lone(kind, name, "nic", was, is_now, severity, text, listed=not reach.is_job(other_side))
+            listed = not (unnamed or reach.is_job(other_side))
+            ledger.lone(kind, name, "nic", was, is_now, severity, text, listed=listed)
     return {f"nic:{nic.name}": f"nic:{other.name}" for nic, other in pairs}
 
 

@@ -117,7 +117,7 @@ class _Reader(NamedTuple):
 
 def _steps(read: _Reader) -> Iterator[Step]:
     linked = bool(read.pair("pair.nvlinks"))
-    yield _grant(read)
+    yield _grant(read, linked=linked)
     yield _settings(read)
     if linked:
         yield _nvlink(read)
@@ -129,19 +129,31 @@ def _steps(read: _Reader) -> Iterator[Step]:
     yield _measured(read)
 
 
-def _grant(read: _Reader) -> Step:
-    ok = read.pair("pair.p2p.ok")
+def _grant(read: _Reader, *, linked: bool) -> Step:
+    ok, over, way = (read.pair(f"pair.p2p.{name}") for name in ("ok", "nvlink", "refused_way"))
+    doubted = linked and over not in (None, "OK")
+    only = f" {way}, in that direction only" if way else ""
+    instead = "stops with an error where NVLink is refused" if linked else "stages through host memory"
     why = {
         True: "The driver grants peer access. That says that it will try, not that it works.",
-        False: "The driver refuses peer access: NCCL stages through host memory, and no variable changes that.",
-        None: "Whether the driver grants peer access was not read.",
+        False: f"The driver refuses peer access{only}: NCCL {instead}, and no variable changes that.",
+        None: f"The driver answers {over} about peer traffic over these NVLinks, and about the rest it was not asked."
+        if doubted
+        else "Whether the driver grants peer access was not read.",
     }[ok if isinstance(ok, bool) else None]
-    answer: Answer = "in order" if ok else "not known" if ok is None else "look here"
+    answer: Answer = "in order" if ok else "look here" if ok is False or doubted else "not known"
     return Step(
         name="driver grant",
         answer=answer,
         why=why,
-        evidence=read.told(answer, "pair.p2p.read", "pair.p2p.write", "driver.version", "pair.nccl.transport"),
+        evidence=read.told(
+            answer,
+            "pair.p2p.read",
+            "pair.p2p.write",
+            *(("pair.p2p.nvlink",) if doubted else ()),
+            "driver.version",
+            "pair.nccl.transport",
+        ),
         command="nvidia-smi topo -p2p r; nvidia-smi topo -p2p w",
     )
 

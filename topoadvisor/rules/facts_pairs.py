@@ -31,6 +31,7 @@ from topoadvisor.rules.scope import (
 from topoadvisor.snapshot import P2p, Snapshot
 from topoadvisor.topology import links
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
+from topoadvisor.topology.reconcile import UNSURE, is_refusal
 
 if TYPE_CHECKING:
     from topoadvisor.topology.model import Pair, Topology
@@ -42,7 +43,6 @@ _HONEST_SINCE: Final = "550.40.07"
 """Older stock drivers claim P2P between GeForce cards of the Ada generation, and it does not work."""
 
 _LL128_PATHS: Final = ("LOC", "NVL", "NVB", "C2C")
-_UNSURE: Final = "U"
 _NAMED: Final = 4
 """Pairs that a text names before it counts the rest."""
 
@@ -68,7 +68,8 @@ def gather(
     scopes: dict[Key, Scope] = {}
     for place, a in enumerate(indexes):
         for b in indexes[place + 1 :]:
-            scope = Scope(assumed.of("pair", f"gpu:{a}-gpu:{b}"), sources.said(f"gpu:{a}>gpu:{b}"))
+            said = sources.said(f"gpu:{b}>gpu:{a}") | sources.said(f"gpu:{a}>gpu:{b}")
+            scope = Scope(assumed.of("pair", f"gpu:{a}-gpu:{b}"), said)
             pair = _pair(topology, f"gpu:{a}", f"gpu:{b}")
             _wires(scope, pair, gpus[a], gpus[b], node)
             _nccl_path(scope, relayed and bool(relays.get(f"gpu:{a}", set()) & relays.get(f"gpu:{b}", set())))
@@ -132,12 +133,15 @@ def summarise(
 
 def _refused_pairs(pairs: Mapping[Key, Scope]) -> Fact:
     """Pairs with NVLink that the driver refuses peer access; NCCL stops there."""
-    columns = [(key, scope.facts["pair.nvlinks"], scope.facts["pair.p2p.refused"]) for key, scope in pairs.items()]
-    if not columns:
+    if not pairs:
         return _alone("")
+    needed = ("pair.nvlinks", "pair.p2p.refused", "pair.p2p.refused_way")
     named = [
-        follow(lambda links, refused, key=key: f"GPU{key[0]}-GPU{key[1]}" if links and refused else "", count, refusal)
-        for key, count, refusal in columns
+        follow(
+            lambda links, refused, way, key=key: (way or f"GPU{key[0]}-GPU{key[1]}") if links and refused else "",
+            *(scope.facts[name] for name in needed),
+        )
+        for key, scope in pairs.items()
     ]
     return follow(lambda *texts: _some([text for text in texts if text]), *named)
 
@@ -318,12 +322,15 @@ def _p2p(
     node: Scope,
     stock_refuses: bool,
 ) -> None:
-    entries = [entry for entry in both if entry is not None]
     origin = sources.origin(*NVML, "nvidia-smi topo -p2p r")
-    why = sources.why(*NVML, call="P2PStatus") if snapshot.p2p is None or not entries else "one direction was not read"
+    told = {name: [pick(entry) if entry is not None else None for entry in both] for name, pick in _CAPABILITIES}
+    answers = {name: _worse(each) for name, each in told.items()}
     inferred = _inferred(scope, node, stock_refuses)
-    for name, pick in _CAPABILITIES:
-        answer = _worse([pick(entry) if entry is not None else None for entry in both])
+    refusal = next((answer for answer in answers.values() if answer not in (None, "OK")), None)
+    if inferred is not None and inferred.value == "OK" and refusal is not None:
+        inferred = None
+    for name, answer in answers.items():
+        why = "one direction was not read" if any(told[name]) else sources.why(*NVML, call="P2PStatus")
         if answer is None and inferred is not None and not (name == "pair.p2p.nvlink" and inferred.value != "OK"):
             scope.put(name, inferred)
         else:
@@ -332,6 +339,7 @@ def _p2p(
     refused = any_of([_refused(read), _refused(write)])
     scope.put("pair.p2p.refused", refused)
     scope.put("pair.p2p.ok", none_of([refused]))
+    scope.put("pair.p2p.refused_way", follow(lambda _: _refused_way(both), refused))
 
 
 _CAPABILITIES: Final[tuple[tuple[str, Callable[[P2p], str | None]], ...]] = (
@@ -341,8 +349,18 @@ _CAPABILITIES: Final[tuple[tuple[str, Callable[[P2p], str | None]], ...]] = (
 )
 
 
+def _refused_way(both: Sequence[P2p | None]) -> str:
+    """The direction in which access is refused while it is granted in the other one; empty where there is none."""
+    for way, back in (both, both[::-1]):
+        if way is None or back is None or "OK" not in (back.read, back.write):
+            continue
+        if any(map(is_refusal, (way.read, way.write))) and not any(map(is_refusal, (back.read, back.write))):
+            return f"GPU{way.a}→GPU{way.b}"
+    return ""
+
+
 def _refused(status: Fact) -> Fact:
-    if isinstance(status, Known) and status.value == _UNSURE:
+    if isinstance(status, Known) and status.value == UNSURE:
         return Unknown("the driver itself does not know whether the pair can do it")
     return follow(lambda text: text != "OK", status)
 

@@ -6,13 +6,18 @@ matrix. NVLinks: the state of each link, then a printed matrix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from topoadvisor.hardware.catalogue import GpuModel
-from topoadvisor.snapshot import Gpu, Snapshot
-from topoadvisor.topology.model import Disagreement
+from topoadvisor.snapshot import Gpu, P2p, Snapshot
+from topoadvisor.topology.model import Disagreement, Pair
 from topoadvisor.topology.pcie_tree import Hierarchy
+
+UNSURE: Final = "U"
+"""What the driver answers about a pair of GPUs of which it does not know."""
+_NAMED: Final = 4
+"""Pairs that a text names before it counts the rest."""
 
 
 class Settled(NamedTuple):
@@ -74,3 +79,57 @@ def numa_nodes(
         ]
         settle(node, "NUMA node", values, "The kernel's list of PCI devices is what NCCL walks.", found)
     return found
+
+
+def is_refusal(answer: str | None) -> bool:
+    """Whether the driver refuses a pair of GPUs by this answer; one that was not read, and `U`, is none."""
+    return answer not in (None, "OK", UNSURE)
+
+
+def grants(snapshot: Snapshot, pairs: Mapping[tuple[str, str], Pair]) -> Iterator[Disagreement]:
+    """Where the driver grants peer access in one direction only, and where its answer about NVLink is another than that
+    of the links. Pairs of one kind are one disagreement.
+    """
+    told = {(entry.a, entry.b): entry for entry in snapshot.p2p or ()}
+    one_way: dict[tuple[str, str], list[str]] = {}
+    unlike: dict[tuple[str, bool, str], list[str]] = {}
+    for (a, b), entry in told.items():
+        back = told.get((b, a))
+        for capability in ("read", "write"):
+            answer, other = getattr(entry, capability), getattr(back, capability, None)
+            if is_refusal(answer) and other == "OK":
+                one_way.setdefault((capability, answer), []).append(f"gpu:{a}→gpu:{b}")
+        pair = pairs.get((f"gpu:{a}", f"gpu:{b}"))
+        answer = _worse(entry, back)
+        if pair is None or pair.nvlinks is None or answer in (None, UNSURE):
+            continue
+        if bool(pair.nvlinks) == is_refusal(answer):
+            unlike.setdefault((answer, bool(pair.nvlinks), pair.origin), []).append(f"gpu:{a}-gpu:{b}")
+    for (capability, answer), ways in one_way.items():
+        yield Disagreement(
+            subject=_some(ways),
+            quantity=f"P2P {capability}",
+            values=(("the driver", answer), ("the driver about the other direction", "OK")),
+            believed=answer,
+            why="A pair is refused where one direction is.",
+        )
+    for (answer, linked, origin), subjects in unlike.items():
+        yield Disagreement(
+            subject=_some(subjects),
+            quantity="peer traffic over NVLink",
+            values=((origin, "NVLink" if linked else "no NVLink"), ("the driver's P2P answer", answer)),
+            believed="the links",
+            why="The links count as they were read; that peers reach each other over them is not taken for granted."
+            if linked
+            else "No link counts that was not shown: `nvidia-smi topo -mp` shows none, `nvidia-smi nvlink -s` does.",
+        )
+
+
+def _worse(entry: P2p, back: P2p | None) -> str | None:
+    answers = [each.nvlink for each in (entry, back) if each is not None and each.nvlink is not None]
+    return next((answer for answer in answers if answer != "OK"), answers[0] if answers else None)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
