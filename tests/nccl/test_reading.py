@@ -244,6 +244,58 @@ def test_attention_is_a_level_since_2_32_3() -> None:
     assert "2.32.3" in _read("NCCL_DEBUG", "ATTN", "2.30.7").surprises[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "version", "becomes"),
+    [
+        ("1.5", None, "1.5"),
+        ("1.5", "2.30.7", "1"),
+        (" 0x1p3", None, "8"),
+        ("2s", None, None),
+        ("2s", "2.30.7", "2"),
+        ("2 ", None, None),
+        ("0", None, None),
+        ("0", "2.30.7", "0"),
+        ("-1", None, None),
+        ("inf", None, None),
+        ("1e999", None, None),
+        ("0x1p99999", None, None),
+        ("1_0", None, None),
+        ("٣", None, None),
+        ("", None, None),
+    ],
+)
+def test_the_factor_of_ras_has_fractions_since_2_31_2(text: str, version: str | None, becomes: str | None) -> None:
+    assert _read("NCCL_RAS_TIMEOUT_FACTOR", text, version).becomes == becomes
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "version", "becomes"),
+    [
+        ("NCCL_NVLS_NCHANNELS", "0", None, None),
+        ("NCCL_NVLS_NCHANNELS", "0", "2.25.1", "0"),
+        ("NCCL_NCHANNELS_PER_NET_PEER", "-1", None, None),
+        ("NCCL_NCHANNELS_PER_NET_PEER", "-1", "2.27.7", "-1"),
+        ("NCCL_P2P_MAX_PEERS", "0", None, None),
+        ("NCCL_NUM_RMA_CTX", "0", None, "0"),
+        ("NCCL_NUM_RMA_CTX", "0", "2.29.7", None),
+        ("NCCL_NUM_RMA_CTX", "-1", None, None),
+        ("NCCL_CGA_CLUSTER_SIZE", "-1", None, None),
+        ("NCCL_LAUNCH_ORDER_IMPLICIT", "2", "2.30.7", "2"),
+        ("NCCL_LAUNCH_ORDER_IMPLICIT", "2", "2.31.2", None),
+        ("NCCL_GRAPH_MIXING_SUPPORT", "2", None, None),
+        ("NCCL_GRAPH_MIXING_SUPPORT", "2", "2.28.9", "2"),
+        ("NCCL_RMA_EAGER_INIT", "-2147483648", None, "-2147483648"),
+        ("NCCL_COMM_SPLIT_SHARE_RESOURCES", "2", None, "0"),
+    ],
+)
+def test_what_the_configuration_of_a_communicator_does_not_take(
+    name: str, text: str, version: str | None, becomes: str | None
+) -> None:
+    found = _read(name, text, version)
+    assert found.becomes == becomes
+    assert found.surprises or becomes == text
+
+
 def test_what_is_no_version_is_refused() -> None:
     with pytest.raises(ValueError, match="not a version"):
         _read("NCCL_NTHREADS", "1", "new")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,16 @@ _BUFFER: Final = "NCCL_BUFFSIZE"
 _QUOTES: Final = frozenset("\"'“”‘’„")
 _UNDEFINED: Final = -(2**31)
 """`NCCL_CONFIG_UNDEF_INT`: what the communicator asks for."""
+_CONFIGURED: Final = "unset: the communicator's configuration decides"
+_LEAST: Final[Mapping[str, tuple[int, int | None]]] = {
+    **dict.fromkeys(("NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_NVLS_NCHANNELS"), (1, None)),
+    **dict.fromkeys(("NCCL_NCHANNELS_PER_NET_PEER", "NCCL_P2P_MAX_PEERS"), (1, None)),
+    **dict.fromkeys(("NCCL_CGA_CLUSTER_SIZE", "NCCL_NUM_RMA_CTX"), (0, None)),
+    **dict.fromkeys(("NCCL_COMM_BLOCKING", "NCCL_GRAPH_MIXING_SUPPORT", "NCCL_GRAPH_STREAM_ORDERING"), (0, 1)),
+    **dict.fromkeys(("NCCL_LAUNCH_ORDER_IMPLICIT", "NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE"), (0, 1)),
+    "NCCL_RMA_EAGER_INIT": (0, 1),
+}
+"""Least and greatest number that goes into the communicator's configuration (`envConfigOverride` in `src/init.cc`)."""
 _NOT_SET: Final = -2
 _LARGEST_CLUSTER: Final = 8
 _AT_LEAST: Final = {"NCCL_PROGRESS_COUNTER_MONITOR_POLL_MS": 50, "NCCL_PROGRESS_COUNTER_MONITOR_STALE_MS": 1000}
@@ -66,6 +77,8 @@ def read(info: SettingInfo, text: str, version: str | None = None) -> Reading | 
         case "strict-bool":
             # This one came with the strict kind, so no release reads it as a number.
             return _words(words.strict_bool(text, None if info.name == _PARAM_DUMP else version))
+        case "factor":
+            return _words(words.factor(text, version))
         case "level":
             return _level(levels.parse_level(text, version))
         case "merge-level":
@@ -115,7 +128,7 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
             f"NCCL takes {threads} threads: it wants a multiple of 32 from {info.minimum} to {info.maximum}"
         )
         becomes = str(threads)
-    elif (acts := _acts(info.name, value, version)) is not None:
+    elif (acts := _acts(info, value, version)) is not None:
         becomes, why = acts
         surprises.append(why)
     elif (outside := _outside(info, value, version)) is not None:
@@ -129,17 +142,23 @@ def number(info: SettingInfo, text: str, version: str | None = None) -> Reading:
     )
 
 
-def _acts(name: str, value: int, version: str | None) -> tuple[str | None, str] | None:
+def _acts(info: SettingInfo, value: int, version: str | None) -> tuple[str | None, str] | None:
     """What NCCL works with instead of a number that it does read, and why; None = with the number itself.
 
-    `src/init.cc` (groups of blocks, COLLNET_ENABLE, COMM_BLOCKING, GDRCOPY_ENABLE, WORK_FIFO_BYTES),
+    `src/init.cc` (what the communicator's configuration decides, GDRCOPY_ENABLE, WORK_FIFO_BYTES),
     `src/graph/connect.cc` (channels), `src/graph/paths.cc`, `src/transport/shm.cc`, `src/transport/nvls.cc`,
     `src/transport/net_ib/init.cc`, `src/transport/net_socket.cc` of 2.30.7.
     """
+    name = info.name
+    if name in _LEAST and info.default_in(version) == _CONFIGURED and value != _UNDEFINED:
+        least, most = _LEAST[name]
+        if name == "NCCL_NUM_RMA_CTX" and version is not None and not versions.at_least(version, "2.30.7"):
+            least = 1
+        if value < least or (most is not None and value > most):
+            wanted = f"it takes {least} and {most} only" if most is not None else f"{least} is the least it takes"
+            return None, f"NCCL ignores {value}: {wanted}"
     channels = 64 if version is None or versions.at_least(version, "2.25.1") else 32
     match name:
-        case "NCCL_MIN_CTAS" | "NCCL_MAX_CTAS" if value <= 0 and value != _UNDEFINED:
-            return None, f"NCCL ignores {value}, and takes what the communicator asks for"
         case "NCCL_MIN_CTAS" | "NCCL_MAX_CTAS" if value > channels:
             return str(channels), f"NCCL has no more than {channels} channels"
         case "NCCL_MIN_NCHANNELS" | "NCCL_MAX_NCHANNELS" | "NCCL_MIN_NRINGS" | "NCCL_MAX_NRINGS" if value > channels:
@@ -152,9 +171,7 @@ def _acts(name: str, value: int, version: str | None) -> tuple[str | None, str] 
             return str(_SOCKET_THREADS), f"NCCL starts no more than {_SOCKET_THREADS} threads"
         case "NCCL_CGA_CLUSTER_SIZE" if value > _LARGEST_CLUSTER:
             return str(_LARGEST_CLUSTER), f"NCCL takes {_LARGEST_CLUSTER} for whatever is above"
-        case "NCCL_COMM_BLOCKING" if value not in (0, 1, _UNDEFINED):
-            return None, f"NCCL ignores {value}: it is neither 0 nor 1"
-        case "NCCL_COLLNET_ENABLE" if value not in (0, 1, _UNDEFINED):
+        case "NCCL_COLLNET_ENABLE" | "NCCL_COMM_SPLIT_SHARE_RESOURCES" if value not in (0, 1, _UNDEFINED):
             return "0", f"{value} is neither 0 nor 1, and NCCL takes 0"
         case "NCCL_SHM_LOCALITY" if value not in (1, 2):
             return "2", f"{value} is neither 1 nor 2, and NCCL takes 2"

@@ -21,6 +21,7 @@ Parser = Literal[
     "int",
     "bool-int",
     "strict-bool",
+    "factor",
     "level",
     "merge-level",
     "list",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -40,6 +42,13 @@ _SUBSYSTEMS: Final[Mapping[str, str]] = {
 """Subsystem → first release that knows it (`NCCL_DEBUG_SUBSYS` in `src/debug.cc`)."""
 _DEFAULT_MASKS: Final = (("2.23.4", ("INIT", "BOOTSTRAP", "ENV")), ("2.16.5", ("INIT", "ENV")), ("2.3.5", ("INIT",)))
 
+_FRACTIONS_SINCE: Final = "2.31.2"
+_FLOAT: Final = re.compile(
+    r"[ \t\n\v\f\r]*[+-]?(?:(?P<hex>0[xX](?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?\d+)?)"
+    r"|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)",
+    re.A | re.I,
+)
+"""A finite number as `strtod` reads it."""
 _BLANKS: Final = " \t\n\v\f\r"
 _POLICIES: Final = ("DEFAULT", "EFFICIENCY", "ZERO")
 
@@ -81,6 +90,26 @@ def strict_bool(text: str, version: str | None = None) -> WordReading:
     if word in ("0", "f", "false"):
         return WordReading("0")
     return WordReading(None, ("only 1, T, TRUE, 0, F and FALSE count; this is as if it were not set",))
+
+
+def factor(text: str, version: str | None = None) -> WordReading:
+    """NCCL_RAS_TIMEOUT_FACTOR (`src/ras/ras_param.cc`): a whole number until 2.31.2, since then one with fractions."""
+    if not _since(version, _FRACTIONS_SINCE):
+        number = parse_int(text)
+        why = () if text == str(number) else (f"NCCL before {_FRACTIONS_SINCE} reads a whole number here: {number}",)
+        return WordReading(None if number is None else str(number), why if text else ())
+    if not text:
+        return WordReading(None)
+    found = _FLOAT.fullmatch(text)
+    if found is None:
+        return WordReading(None, ("only a finite number with nothing behind it counts; this is as if it were not set",))
+    try:
+        value = float.fromhex(text.strip(_BLANKS)) if found["hex"] else float(text)
+    except OverflowError:
+        value = math.inf
+    if not 0 < value < math.inf:
+        return WordReading(None, ("only a finite number above 0 counts; this is as if it were not set",))
+    return WordReading(f"{value:g}")
 
 
 def debug_level(text: str, version: str | None = None) -> WordReading:
