@@ -113,3 +113,32 @@ def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "job.sh").write_text("export NCCL_DEBUG=INFO\n", encoding="utf-8")
     assert [Path(source.file).name for source in files.sources([str(tmp_path)], None, io.BytesIO())] == ["job.sh"]
+
+
+def test_files_beside_a_script_that_it_runs_are_read_and_not_repaired(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    texts = {
+        "job.sh": '#!/bin/bash\n. ./one.sh\nsource "$(dirname "$0")/more/two"\n[ -f x ] && . ${HERE}/.env\n'
+        ". /etc/profile\n# source three.sh\n. none.sh\nsrun ./a\n",
+        "one.sh": "NCCL_BUFFSIZE=8M\n. job.sh\n",
+        "more/two": "export NCCL_P2P_LEVEL=nvl\n",
+        ".env": "NCCL_DEBUG=INFO\n",
+        "three.sh": "export NCCL_IB_SL=17\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    sources = list(files.sources([str(tmp_path / "job.sh")], None, io.BytesIO()))
+    assert [str(Path(source.file).relative_to(tmp_path)) for source in sources] == [
+        "job.sh",
+        "one.sh",
+        "more/two",
+        ".env",
+    ]
+    assert [source.kind for source in sources] == ["shell", "shell", "shell", "env"]
+    report = run.lint(sources, RULES)
+    # That one.sh exports nothing is for the script that runs it.
+    assert [(Path(each.file).name, each.code, each.fix) for each in report.findings] == [
+        ("one.sh", "ENV111", None),
+        ("two", "ENV113", None),
+    ]
+    assert run.repair(sources[1], version=None, nccl_library=None) == sources[1]

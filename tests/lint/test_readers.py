@@ -371,6 +371,9 @@ def test_kubernetes_replaces_no_defaults() -> None:
     assert pairs(pod, "yaml") == [("NCCL_IB_TC", None, "container")]
 
 
+BOTH_LAUNCHED = [("NCCL_NET", "IB", "launcher"), ("NCCL_ALGO", "Ring", "launcher")]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -391,6 +394,14 @@ def test_kubernetes_replaces_no_defaults() -> None:
             "run:\n\tmpirun -x NCCL_NET=$$N -x NCCL_ALGO=Ring ./a\n",
             [("NCCL_NET", None, "launcher"), ("NCCL_ALGO", "Ring", "launcher")],
         ),
+        # Variables that hold parts of commands, and are used.
+        ("RUN = NCCL_NET=IB ./a\nall:\n\t$(RUN)\n", [("NCCL_NET", "IB", "command")]),
+        ("WITH := NCCL_NET=IB\nall:\n\t${WITH} ./a\n", [("NCCL_NET", "IB", "command")]),
+        ("MPI = -x NCCL_NET=IB \\\n  -x NCCL_ALGO=Ring\nall:\n\tmpirun $(MPI) a\n", BOTH_LAUNCHED),
+        ("define run\nexport NCCL_NET=IB\n./a\nendef\nall:\n\t$(call run,x)\n", [("NCCL_NET", "IB", "export")]),
+        ("define run\nexport NCCL_NET=IB\nendef\n", []),
+        ("RUN = NCCL_NET=IB ./a\n", []),
+        ("FLAGS = -DNCCL_NET=IB -x c\nall:\n\tcc $(FLAGS)\n", []),
     ],
 )
 def test_makefiles(text: str, expected: list[tuple[str, str | None, str]]) -> None:
@@ -398,6 +409,36 @@ def test_makefiles(text: str, expected: list[tuple[str, str | None, str]]) -> No
     for each in found(text, "makefile"):
         assert text.startswith(each.name, each.at)
         assert each.span is None or text[slice(*each.span)] == each.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'source <(echo "export NCCL_NET=IB")',
+        "source <(cat <<EOF\nexport NCCL_NET=IB\nEOF\n)",
+        '. <(printf "export NCCL_NET=IB\\n")',
+        'eval "$(echo export NCCL_NET=IB)"',
+        "eval $(echo 'export NCCL_NET=IB')",
+        "source /dev/stdin <<EOF\nexport NCCL_NET=IB\nEOF\n",
+        '. /dev/stdin <<< "export NCCL_NET=IB"',
+    ],
+)
+def test_a_shell_runs_what_commands_print(text: str) -> None:
+    assert pairs(text) == [("NCCL_NET", "IB", "export")]
+    assert all(text.startswith(each.name, each.at) for each in found(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "source <(grep NCCL_NET=IB settings)",
+        "diff <(echo export NCCL_NET=IB) b",
+        "source <(export NCCL_NET=IB)",
+        "eval $((NCCL_NET=1))",
+    ],
+)
+def test_and_nothing_else(text: str) -> None:
+    assert pairs(text) == []
 
 
 def test_apptainer_takes_variables_by_their_beginning() -> None:

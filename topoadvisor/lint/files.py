@@ -6,6 +6,7 @@ import codecs
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,6 +19,12 @@ from topoadvisor.lint.run import Source
 _LARGEST: Final = 8 << 20
 _LARGEST_IN_FOLDER: Final = 1 << 20
 _MOST_FILES: Final = 50_000
+_RUNS_HERE: Final = re.compile(
+    r"(?:^|[;&|{(]|\b(?:then|do|else))[ \t]*(?:source|\.)[ \t]+[\"']?(?:\$(?:\{[^}\n]*\}|\([^()\n]*\)|\w+)[\"']?/)?"
+    r"(?P<path>[\w.+-][\w./+-]*)",
+    re.M | re.A,
+)
+"""`source FILE`, `. "$FOLDER/FILE"`; absolute paths are the system's."""
 _PASSED_OVER: Final = frozenset(
     {"node_modules", "__pycache__", "site-packages", "dist-packages", "venv", "build", "dist"}
 )
@@ -31,9 +38,11 @@ def sources(names: Sequence[str], kind: Kind | None, stdin: BinaryIO) -> Iterato
     """The texts of files, of standard input (`-`) and of what folders hold, in this order.
 
     A file that is named twice, or lies in a folder that is named as well, comes once. Of folders only files whose names
-    say what they are, and that speak of a variable. Raises InputError for what cannot be read or is no text.
+    say what they are, and that speak of a variable. Behind them the files beside scripts that these run with `source`.
+    Raises InputError for what cannot be read or is no text.
     """
     seen: set[str] = set()
+    scripts: list[Source] = []
     for name in names:
         if name == "-":
             yield _source("-", stdin.read(_LARGEST + 1), kind)
@@ -44,7 +53,35 @@ def sources(names: Sequence[str], kind: Kind | None, stdin: BinaryIO) -> Iterato
             place = os.path.realpath(source.file)
             if place not in seen:
                 seen.add(place)
+                scripts.append(source)
                 yield source
+    for script in scripts:
+        for path in _run_by(script):
+            place = os.path.realpath(path)
+            if place not in seen and (followed := _followed(path)) is not None:
+                seen.add(place)
+                scripts.append(followed)
+                yield followed
+
+
+def _run_by(script: Source) -> Iterator[Path]:
+    """The files beside a script that it runs in its own shell; a folder that only the shell knows is taken for its."""
+    if script.kind != "shell":
+        return
+    for match in _RUNS_HERE.finditer(script.text):
+        path = Path(script.file).parent / match["path"]
+        if path.is_file():
+            yield path
+
+
+def _followed(path: Path) -> Source | None:
+    try:
+        if path.stat().st_size > _LARGEST_IN_FOLDER:
+            return None
+        source = _source(str(path), path.read_bytes(), None, named=False)
+    except (OSError, InputError):
+        return None
+    return replace(source, kind="env" if source.kind == "env" else "shell", followed=True)
 
 
 def _read(path: Path, name: str) -> bytes:

@@ -54,6 +54,8 @@ class Source:
     """The user named it: that it cannot be parsed is an error, even of a template."""
     marked: bool = False
     """The file begins with a byte order mark."""
+    followed: bool = False
+    """Nobody named it: a script that is read runs it. It is not repaired."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,9 @@ def lint(
 
 
 def repair(source: Source, *, version: str | None, nccl_library: Library | None) -> Source:
-    """The source with everything repaired that is certain. What cannot be parsed stays as it is."""
+    """The source with everything repaired that is certain. What cannot be parsed, or was followed, stays as it is."""
+    if source.followed:
+        return source
     judge = Judge(version, nccl_library.names if nccl_library is not None else None)
 
     def findings(text: str) -> list[Finding]:
@@ -178,6 +182,8 @@ class _File:
         self._for_amd = not judge.machine and _AMD.search(source.text) is not None
         self._starts = [0, *(match.end() for match in re.finditer("\n", source.text))]
         self.contents = embedded.read(Piece(source.text), source.kind, version=judge.version)
+        # The script that runs it may export what it only sets.
+        self.contents.exports_all |= source.followed
         self.contents.assignments.sort(key=lambda each: each.at)
         # A comment that silences a finding is no reason for the line: it would take away what it silences.
         self._reasons = ignores.without(self._lines)
@@ -248,7 +254,7 @@ class _File:
         line, column = self._place(found.at)
         code = CODES.get(found.code)
         fix = None
-        writable = self.source.kind != "environment"
+        writable = self.source.kind != "environment" and not self.source.followed
         if writable and found.repair is not None and self._changes(found.repair):
             edits = [self._edit(*edit) for edit in found.repair.edits]
             fix = Fix(message=shown(found.repair.message), edits=edits)

@@ -33,6 +33,8 @@ _WRAPPERS: Final = frozenset({"sudo", "exec", "nohup", "time", "command", "built
 _FILES: Final = frozenset({">", ">>", ">|", "&>", "&>>"})
 _INTO_CONTAINERS: Final = re.compile(r"(SINGULARITY|APPTAINER)ENV_")
 """Apptainer sets a variable of this beginning in its containers, without it."""
+_SUBSTITUTED: Final = re.compile(r"\"?[<$]\((?P<commands>(?!\().*)\)\"?", re.S)
+"""A word that is all `<( … )` or `$( … )`."""
 _DEEPEST: Final = 12
 
 _LONGEST_VALUE: Final = 300
@@ -204,10 +206,24 @@ class _Reader:
             case "set":
                 flags = [word.text or "" for word in own]
                 self._contents.exports_all |= any(re.fullmatch(r"-[a-z]*a[a-z]*|allexport", flag) for flag in flags)
+            case "source" | "." | "eval" if own and (printer := self._substituted(own[0])) is not None:
+                self._run_printed(printer)
             case _ if name in _SILENT:
                 pass
             case _:
                 self._handed_over(words, start, programs)
+
+    def _substituted(self, word: Word) -> re.Match[str] | None:
+        return _SUBSTITUTED.fullmatch(self._piece.body, word.start, word.end)
+
+    def _run_printed(self, printer: re.Match[str]) -> None:
+        """`source <(…)` and `eval "$(…)"`: the shell runs what the commands inside print."""
+        if self._depth >= _DEEPEST:
+            return
+        printed = Contents()
+        _Reader(self._piece.cut(*printer.span("commands")), printed, "plain", self._depth + 1, prints=True).run()
+        printed.assignments = [replace(each, way=self._way) for each in printed.assignments if each.way == "export"]
+        merge(self._contents, printed, branch=self._frames.branch(), at=self._piece.at(printer.start()))
 
     def _declare(self, name: str, words: list[Word], start: int) -> None:
         flags = [word.text or "" for word in words if (word.text or "").startswith(("-", "+"))]
@@ -334,10 +350,10 @@ class _Reader:
             found = embedded.read_named(target, content[0], expanded=content[1], depth=self._depth + 1)
             if found is not None:
                 merge(self._contents, found, branch=self._frames.branch(), at=self._piece.at(start))
-        elif (self._prints and name in ("echo", "printf", "cat")) or (fed and _reads(name) is not None):
+        elif (self._prints and name in ("echo", "printf", "cat")) or (fed and _reads(name, words) is not None):
             from topoadvisor.lint.readers import embedded
 
-            kind = _reads(name) or "shell"
+            kind = _reads(name, words) or "shell"
             try:
                 if kind == "shell":
                     inner = read(content[0], way="export" if self._prints else self._way, depth=self._depth + 1)
@@ -404,8 +420,10 @@ def assignment(piece: Piece, found: Setting, way: Way, start: int = 0) -> Assign
     )
 
 
-def _reads(name: str) -> Literal["shell", "python", "yaml"] | None:
+def _reads(name: str, words: list[Word]) -> Literal["shell", "python", "yaml"] | None:
     """What a program takes its standard input for."""
+    if name in ("source", ".") and words and words[0].text in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
+        return "shell"
     if name in launchers.SHELLS or name in ("sbatch", "ssh", "srun", "salloc", "qsub"):
         return "shell"
     if re.fullmatch(r"python[0-9.]*", name):
