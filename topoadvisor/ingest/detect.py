@@ -283,14 +283,19 @@ def _json(text: str, start: str, file: str) -> list[Part] | None:
 
 
 def _strings(document: object) -> Iterator[str]:
-    """The strings among the values of a JSON document, in order."""
+    """The strings among the values of a JSON document, in order; above texts and groups of them their names."""
     waiting = [document]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
             yield value
-        elif isinstance(value, (list, dict)):
-            waiting += reversed(value if isinstance(value, list) else list(value.values()))
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        elif isinstance(value, dict):
+            for name, inner in reversed(value.items()):
+                waiting.append(inner)
+                if isinstance(inner, (list, dict)) or (isinstance(inner, str) and "\n" in inner):
+                    waiting.append(f"{name}:")
 
 
 def _snapshot(data: bytes, file: str) -> Snapshot:

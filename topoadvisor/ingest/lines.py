@@ -136,3 +136,12 @@ def cleaned(position: int, number: int, raw: str, offset: int = 0) -> Line:
         shifts.append((length, offset + last - length))
     pieces.append(raw[last:])
     return Line(position, number, "".join(pieces), tuple(shifts))
+
+
+def without(line: Line, count: int) -> Line:
+    """The line without its first `count` characters; columns stay those of the file."""
+    if count == 0:
+        return line
+    removed = line.column(count) - 1
+    later = ((place - count, shift + count) for place, shift in line.shifts if place > count)
+    return line._replace(text=line.text[count:], shifts=((0, removed), *later))

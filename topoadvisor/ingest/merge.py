@@ -16,7 +16,7 @@ import msgspec
 
 from topoadvisor import pci
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import joining, moments
+from topoadvisor.ingest import host_marks, hosts, joining, moments
 from topoadvisor.ingest.part import Part, source
 from topoadvisor.snapshot import LOG, CallError, Gpu, Host, IbPort, Nic, NumaNode, P2p, PciDevice, Snapshot, Struct
 
@@ -28,7 +28,7 @@ _MOST_ERRORS = 50
 """Disagreements kept of one source: two machines that slipped through would disagree about everything."""
 _FLAGS = ("rdma", "remote_hidden")
 """False where nothing was read: they are true as soon as one part says so."""
-_HINT = "Give texts of one machine; scan the others by themselves."
+_HINT = "Give texts of one machine; scan the others by themselves, or compare two with `topoadvisor diff A B`."
 _TWO_TIMES = "Give texts of one machine and one time; `topoadvisor diff A B` compares two times of one machine."
 _FOLDED = ("nccl-topology-xml", LOG)
 """NCCL's lists of PCI devices, in which a switch is one bridge."""
@@ -127,6 +127,10 @@ def _stranger(machine: _Machine, part: Part) -> tuple[str, str] | None:
     if known and said and known.partition(".")[0].lower() != said.partition(".")[0].lower():
         file = next(other.file for other in machine.parts if other.snapshot.host.hostname)
         return f"the host is {said} here and {known} there", file
+    names = _names(part)
+    for before in machine.parts:
+        if before.file != part.file and hosts.differ(names, _names(before)):
+            return f"the host is {min(names)} here and {min(_names(before))} there", before.file
     if machine.count is not None:
         count, teller = machine.count
         if part.count is not None and part.count != count:
@@ -147,6 +151,12 @@ def _stranger(machine: _Machine, part: Part) -> tuple[str, str] | None:
                 differ = f"GPU{gpu.index} has the {what} {mine[:60]} here and {theirs[:60]} there"
                 return differ, _teller(machine, gpu.index)
     return None
+
+
+def _names(part: Part) -> frozenset[str]:
+    """What the host of a part is called; nothing where the names were replaced."""
+    said = part.snapshot.host.hostname
+    return part.hosts | ({host_marks.short(said)} if said and not part.snapshot.redacted else frozenset())
 
 
 def _teller(machine: _Machine, index: int) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from topoadvisor import pci
 from topoadvisor.errors import InputError, Unrecognised
-from topoadvisor.ingest import nccl_log, nccl_topo_xml
+from topoadvisor.ingest import host_marks, hosts, nccl_log, nccl_topo_xml
 from topoadvisor.ingest.nccl_log_summary import HostTopology, Node, Rank, Summary
 from topoadvisor.ingest.nccl_log_topology import address
 from topoadvisor.ingest.part import Part
@@ -100,6 +100,8 @@ def beside(others: Callable[[], list[Part]], reader: nccl_log.Reader, file: str)
     why = None
     if len(summary.hosts) > 1:
         why = "which of these hosts the other texts are about is not known"
+    elif any(hosts.differ(part.hosts, [host_marks.short(name) for name in summary.hosts]) for part in found):
+        why = "the other texts are of another host"
     elif any(matrix.other_machine for part in found for matrix in part.snapshot.matrices):
         why = "which of the machines in this text it is about is not known"
     if why is not None:

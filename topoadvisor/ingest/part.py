@@ -29,6 +29,8 @@ class Part:
     """How many GPUs the machine has, where the text says it."""
     damage: InputError | None = None
     """Why there may be more in the file than could be read."""
+    hosts: frozenset[str] = frozenset()
+    """What a prompt or a launcher calls the host, only to compare with other files; never kept in the snapshot."""
 
     @property
     def source(self) -> Source:

@@ -163,7 +163,7 @@ class Splitter:
             if _XML_END.match(text):
                 self._open = None
             return True
-        if (kind := _begun(text)) is not None:
+        if (kind := begun(text)) is not None:
             form = _FORMS[kind]
             if current is None or current.kind != kind or (form.anew is not None and form.anew(text)):
                 current = self._begin(kind)
@@ -200,9 +200,14 @@ class Splitter:
         section.lines.append(line)
 
 
-def _begun(text: str) -> Kind | None:
+def anchored(text: str) -> bool:
+    """A line that begins like one that begins a part, with nothing in front of it."""
+    return _ANCHORED.match(text) is not None
+
+
+def begun(text: str) -> Kind | None:
     """The kind of part that only a line like this begins."""
-    if not (_ANCHORED.match(text) or _GPU_NUMBER.search(text) or "NVSMI LOG" in text):
+    if not (anchored(text) or _GPU_NUMBER.search(text) or "NVSMI LOG" in text):
         return None
     return next((kind for kind, form in _FORMS.items() if form.begins(text)), None)
 

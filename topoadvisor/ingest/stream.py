@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from topoadvisor.errors import InputError, Unrecognised
+from topoadvisor.ingest import hosts, split, text, unpack
 from topoadvisor.ingest import lines as line_reader
-from topoadvisor.ingest import split, text, unpack
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part
 from topoadvisor.ingest.unpack import Stream
@@ -416,9 +416,15 @@ class _Sieve:
     def parts(self, end: bytes) -> list[Part]:
         sections = self._splitter.sections
         tail = end[-200:].decode("utf-8", "replace")
-        found, problem = text.from_lines(self._lines, sections, file=self._file, end=tail)
+        groups = hosts.groups(self._lines)
+        # Of lines that were passed over nobody knows whose they are.
+        mine = [sections if len(groups) == 1 else [] for _ in groups]
+        found, problem = text.of_first_host(groups, mine, file=self._file, end=tail)
         if not found:
             raise problem
+        if len(groups) > 1 and sections:
+            kinds = ", ".join(dict.fromkeys(section.kind for section in sections))
+            found[0] = found[0].noted(reason=f"not used, for it may be about another of these hosts: {kinds}")
         kept = [line.text for line in self._lines]
         kept += [line.text for section in sections for line in section.lines]
         raw = RawText(source="text", text="\n".join(kept))

@@ -10,7 +10,9 @@ import msgspec
 
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import (
+    host_marks,
     host_text,
+    hosts,
     ib_text,
     lspci,
     merge,
@@ -22,7 +24,7 @@ from topoadvisor.ingest import (
 )
 from topoadvisor.ingest.lines import Line, read_lines
 from topoadvisor.ingest.part import Part
-from topoadvisor.snapshot import RawText, Snapshot, Source
+from topoadvisor.snapshot import Matrix, RawText, Snapshot, Source
 
 _READERS: Final[dict[split.Kind, Callable[[list[Line], str], Part | list[Part] | None]]] = {
     "smi-query": smi_query.part,
@@ -48,8 +50,9 @@ def parse(text: str, file: str) -> list[Part]:
 
     Raises InputError, with the line where it can be named, when there is none.
     """
-    lines = list(read_lines(text))
-    parts, problem = from_lines(lines, split.split(lines, file), file=file, end=text[-topo_matrix.MAX_END :])
+    groups = hosts.groups(list(read_lines(text)))
+    sections = [split.split(group.lines, file) for group in groups]
+    parts, problem = of_first_host(groups, sections, file=file, end=text[-topo_matrix.MAX_END :])
     if not parts:
         raise problem
     name = topo_matrix.NAME if any(part.snapshot.matrices for part in parts) else "text"
@@ -62,15 +65,54 @@ def read(text: str, file: str) -> Snapshot:
     return merge.merge(parse(text, file))
 
 
-def from_lines(
-    lines: Sequence[Line], sections: Sequence[split.Section], *, file: str, end: str
+def of_first_host(
+    groups: Sequence[hosts.Group], sections: Sequence[Sequence[split.Section]], *, file: str, end: str
 ) -> tuple[list[Part], InputError]:
-    """The parts among lines and sections of a text, tables first; with it what to say when there are none.
+    """The parts of the first host with a matrix, else of the first with any; with it what to say when there are none.
 
-    Positions of `lines` count from 0 without a gap; `end` is how the text ends.
+    `sections` are those of each group; `end` is how the text ends. What other hosts printed is named and not used, but
+    their matrices are shown.
     """
-    reading = topo_matrix.read(lines, file=file, end=end)
-    parts = topo_matrix.parts(reading, file)
+    last = max((line.number for group in groups for line in group.lines), default=0)
+    ends = [end if group.lines and group.lines[-1].number == last else "\n" for group in groups]
+    readings = [topo_matrix.read(group.lines, file=file, end=end) for group, end in zip(groups, ends, strict=True)]
+    found = [_parts(reading, mine, file) for reading, mine in zip(readings, sections, strict=True)]
+    with_parts = [place for place, (parts, _) in enumerate(found) if parts]
+    first = next((place for place in with_parts if readings[place].captures), with_parts[0] if with_parts else 0)
+    others = [place for place in with_parts if place != first]
+    if not others:
+        parts, problem = found[first]
+    else:
+        own = {matrix.first_line for matrix in readings[first].matrices}
+        matrices = topo_matrix.of_others(readings[place] for place in others)
+        strange = [matrix for matrix in matrices if matrix.first_line not in own]
+        parts, problem = _parts(readings[first], sections[first], file, strange)
+        lines = ", ".join(str(_first_line(groups[place])) for place in others[:8])
+        names = dict.fromkeys(part.source.name for place in others for part in found[place][0])
+        parts[0] = parts[0].noted(
+            reason=f"this text is of {'at least ' if len(groups) >= hosts.MOST else ''}{len(with_parts)} hosts, by the "
+            f"names in prompts, above output or in front of its lines: "
+            f"what that of line {_first_line(groups[first])} printed is read, and not what others did "
+            f"(from line {lines}{', …' if len(others) > 8 else ''} on: {', '.join(names)})"
+        )
+    if groups[first].assumed and parts:
+        parts[0] = parts[0].noted(
+            reason="that the processes or containers whose output this is are of one host is assumed, for they print "
+            "nothing twice"
+        )
+    return [replace(part, hosts=groups[first].hosts) for part in parts], problem
+
+
+def _first_line(group: hosts.Group) -> int:
+    anchors = (line.number for line in group.lines if host_marks.anchor(line.text))
+    return next(anchors, group.lines[0].number)
+
+
+def _parts(
+    reading: topo_matrix.Reading, sections: Sequence[split.Section], file: str, of_others: Sequence[Matrix] = ()
+) -> tuple[list[Part], InputError]:
+    """The parts of one host, tables first; with it what to say when there are none."""
+    parts = topo_matrix.parts(reading, file, of_others)
     several = any(matrix.other_machine for matrix in reading.matrices)
     others: list[Part] = []
     problem = reading.problem

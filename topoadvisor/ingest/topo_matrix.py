@@ -10,12 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import msgspec
 
 from topoadvisor.errors import InputError, Unrecognised
-from topoadvisor.ingest import affinity, cells, nvidia_smi_text, tables
+from topoadvisor.ingest import affinity, cells, hosts, nvidia_smi_text, tables
 from topoadvisor.ingest.lines import Line, read_lines
 from topoadvisor.ingest.part import Part, source
 from topoadvisor.numbers import whole
@@ -28,11 +27,6 @@ MAX_END = 100
 HINT = "Paste the output of `nvidia-smi topo -m`, with its header line."
 
 _LINK = re.compile(r"NV[0-9]{1,4}|C2C|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
-_WRITER = re.compile(
-    r"\s{0,8}\[?((?!GPU|NIC|NVMe|mlx)[A-Za-z0-9][\w.\-]{0,60})(?:\]|:)[: ]\s*(?=(?:GPU|NIC|mlx)[0-9]*)"
-)
-"""What stands in front of every line that one process of a job wrote."""
-_MOST_WRITERS = 4096
 _OPTION = re.compile(r"topo (-mp?)\b")
 _LEGEND = re.compile(r"(?<!\w)((?:NIC|NVMe)[0-9]{1,4})\s{0,8}(?::|=|->|→)\s{0,8}([A-Za-z][\w.\-]*)")
 _LEGEND_LINE = re.compile(rf"^[^A-Za-z]{{0,12}}{_LEGEND.pattern}|{_LEGEND.pattern}[\s\"',;|]*$")
@@ -70,10 +64,11 @@ def parse(text: str, *, file: str) -> list[Matrix]:
             file=file,
             hint="Cut the part with `nvidia-smi topo -m` out of it.",
         )
-    reading = read(list(read_lines(text)), file=file, end=text[-MAX_END:])
-    if reading.problem is not None:
-        raise reading.problem
-    return reading.matrices
+    readings = [read(group.lines, file=file, end=text[-MAX_END:]) for group in hosts.groups(list(read_lines(text)))]
+    first = next((reading for reading in readings if reading.captures), readings[0])
+    if first.problem is not None:
+        raise first.problem
+    return [*first.matrices, *of_others(reading for reading in readings if reading is not first)]
 
 
 def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
@@ -82,7 +77,6 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
     `end` is how the text ends, to tell a table that was cut there. Raises InputError for a table wider than any
     machine's, and for a text that is full of parts of tables.
     """
-    lines = _by_writer(lines)
     captures: list[_Capture] = []
     p2p: list[nvidia_smi_text.P2pTable] = []
     foreign: tables.Table | None = None
@@ -109,19 +103,9 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
     return Reading(_with_legends(captures, lines), p2p, problem)
 
 
-def _by_writer(lines: Sequence[Line]) -> Sequence[Line]:
-    """The lines of each node or rank together, where a launcher wrote those of several (`node1: …`) into each other."""
-    named = [(place, match[1]) for place, line in enumerate(lines) if (match := _WRITER.match(line.text))]
-    counts = Counter(writer for _, writer in named)
-    turns = sum(before != after for (_, before), (_, after) in pairwise(named))
-    if not len(counts) < turns or min(counts.values()) < 2 or len(counts) > _MOST_WRITERS:
-        return lines
-    first, end = named[0][0], named[-1][0] + 1
-    writer_of = dict(named)
-    order = {writer: place for place, writer in enumerate(counts)}
-    places = sorted(range(first, end), key=lambda place: order.get(writer_of.get(place, ""), len(order)))
-    moved = [lines[old]._replace(position=new) for new, old in enumerate(places, first)]
-    return [*lines[:first], *moved, *lines[end:]]
+def of_others(readings: Iterable[Reading]) -> list[Matrix]:
+    """The matrices of other hosts of the same text."""
+    return [msgspec.structs.replace(matrix, other_machine=True) for reading in readings for matrix in reading.matrices]
 
 
 def _is_link_matrix(found: cells.FittedTable) -> bool:
@@ -272,9 +256,12 @@ def _nothing(
     return Unrecognised("this text has no GPU topology matrix", file=file, line=1, hint=HINT)
 
 
-def parts(reading: Reading, file: str) -> list[Part]:
-    """The first machine's matrices, and one part for each peer-to-peer table of that machine."""
-    found = [_matrix_part(reading, file)] if reading.captures else []
+def parts(reading: Reading, file: str, others: Sequence[Matrix] = ()) -> list[Part]:
+    """The first machine's matrices, and one part for each peer-to-peer table of that machine.
+
+    `others` are the matrices of other hosts of the text.
+    """
+    found = [_matrix_part(reading, file, others)] if reading.captures else []
     end = next((capture.first.position for capture in reading.captures if capture.matrix.other_machine), None)
     indices = {int(label[3:]) for label in reading.captures[0].matrix.gpus} if reading.captures else None
     for table in reading.p2p:
@@ -307,7 +294,7 @@ def _same_machine(first: Matrix, other: Matrix) -> bool:
     return not changes and ({*first.nics} <= {*other.nics} or {*other.nics} <= {*first.nics})
 
 
-def _matrix_part(reading: Reading, file: str) -> Part:
+def _matrix_part(reading: Reading, file: str, of_hosts: Sequence[Matrix]) -> Part:
     first = reading.captures[0].matrix
     notes = list(reading.captures[0].notes)
     if first.damaged:
@@ -329,7 +316,7 @@ def _matrix_part(reading: Reading, file: str) -> Part:
         sources=[source(NAME, notes)],
         gpus=_gpus(first),
         nics=[Nic(name=first.nic_legend.get(name, name), rdma=True) for name in first.nics] or None,
-        matrices=reading.matrices,
+        matrices=[*reading.matrices, *of_hosts],
     )
     indices = [int(label[3:]) for label in first.gpus]
     whole = not missing and indices == list(range(len(indices)))
