@@ -406,9 +406,26 @@ def test_bootstrap_interfaces_and_plugins_in_all_spellings() -> None:
 
 def test_lines_of_nobody() -> None:
     lines = [line.partition("] ")[2] for line in logs.modern(2, 2)]
-    found = read([f"worker {line}" for line in lines])
-    assert found.processes == 0
-    assert found.communicators[0].size == 2
+    for before in ("worker ", ""):
+        found = read([before + line for line in lines])
+        assert found.processes == 0
+        assert found.communicators[0].size == 2
+        assert found.lines == len(lines)
+
+
+def test_what_nccls_own_diagnostics_found_is_a_warning() -> None:
+    lines = [
+        *logs.modern(2, 2),
+        "node1:7000 NCCL DIAG === RAS Diagnostics ===",
+        "node1:7000 NCCL DIAG [OK]   CUDA driver version: 13000 consistent across 2 ranks in comm 0x1",
+        "node1:7000 NCCL DIAG [INFO] NCCL environment: NCCL_IB_TC=96 on rank(s) {0}",
+        "node1:7000 NCCL DIAG [INFO] NCCL environment: NCCL_IB_TC=106 on rank(s) {1}",
+        "node1:7000 NCCL DIAG RAS diagnostics completed in 12.3 ms across 2 RAS peers",
+    ]
+    (warned,) = read(lines).warnings
+    assert (warned.kind, warned.severity, warned.count) == ("found by NCCL's diagnostics", "warning", 2)
+    assert warned.message == "NCCL environment: NCCL_IB_TC=96 on rank(s) {0}"
+    assert (warned.hosts, warned.place.line) == (["node1"], len(logs.modern(2, 2)) + 3)
 
 
 @pytest.mark.skipif(not CAPTURE.is_dir(), reason="the capture is not here")

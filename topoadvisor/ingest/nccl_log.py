@@ -25,6 +25,8 @@ MAX_LINE: Final = 1 << 20
 _MAX_XML: Final = 4 << 20
 _MAX_PREFIXES: Final = 65_536
 _INFO: Final = b" NCCL INFO "
+_BARE: Final = b"\n" + _INFO[1:]
+"""A message from which somebody took what stood before it."""
 _HINT: Final = (
     "Run the job with NCCL_DEBUG=INFO (and NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,TUNING for more) and give its output."
 )
@@ -34,7 +36,11 @@ _FILES: Final = "Give the files of a log, or - for standard input."
 _WHO: Final = rb"(?:^|[^A-Za-z0-9_.-])([A-Za-z0-9_][A-Za-z0-9_.-]{0,254}):([0-9]{1,10}):([0-9]{1,10}) \[([0-9]{1,5})\]"
 _PREFIX: Final = re.compile(_WHO + b"$")
 _WARN: Final = re.compile(_WHO)
-_LOOKS: Final = re.compile(rb"NCCL (?:INFO|WARN|TRACE) |NCCL version [0-9]+\.[0-9]")
+_DIAGNOSED: Final = re.compile(
+    rb"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,254}):([0-9]{1,10}) )?NCCL DIAG \[(?!OK\])[A-Z]{2,9}\] (.+)"
+)
+"""A line of NCCL's own diagnostics (since 2.31.2) in which something is not right."""
+_LOOKS: Final = re.compile(rb"NCCL (?:INFO|WARN|TRACE|DIAG) |NCCL version [0-9]+\.[0-9]")
 _WRAPPED: Final = (
     (b"\x1b[", re.compile(rb"\x1b\[[0-9;]{0,16}[mK]")),
     (b'\\n",', re.compile(rb'\\n",[^\n]*')),
@@ -190,6 +196,8 @@ class Reader:
         for mark, pattern in _WRAPPED:
             if mark in sample:
                 block = pattern.sub(b"", block)
+        if _BARE in b"\n" + sample:
+            block = (b"\n" + block).replace(_BARE, b"\n" + _INFO)[1:]
         pieces = block.split(_INFO)
         numbers: Sequence[int] = range(number, number + len(pieces))
         if len(pieces) - 1 != block.count(b"\n"):
@@ -327,6 +335,11 @@ class Reader:
         elif b"NCCL version " in line and b"NCCL INFO" not in line:
             records.nccl_lines += 1
             self._lines.version(records.thread(None, None, None, 0), line[line.find(b"NCCL version ") :], number)
+        elif b"NCCL DIAG " in line:
+            records.nccl_lines += 1
+            if (found := _DIAGNOSED.search(line)) is not None:
+                process = records.process(found[1].decode(), int(found[2])) if found[1] else records.process(None, None)
+                self._lines.warn(process, found[3], nccl_log_warnings.DIAGNOSED, number)
         elif b" NCCL TRACE " in line:
             records.nccl_lines += 1
         elif self._xml is not None:

@@ -369,8 +369,7 @@ def _named(text: str, names: Sequence[str]) -> str:
 
 
 def _warnings(records: Records, notes: list[str]) -> list[Warned]:
-    kinds = {kind.name: kind for _, kind in nccl_log_warnings.KINDS}
-    kinds |= {kind.name: kind for kind in (nccl_log_warnings.OTHER, nccl_log_warnings.RETRIES)}
+    kinds = nccl_log_warnings.BY_NAME
     found = [
         Warned(
             kind=name,

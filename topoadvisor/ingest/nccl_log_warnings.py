@@ -137,7 +137,12 @@ OTHER: Final = Kind("other warning", "warning", "")
 RETRIES: Final = Kind(
     "connection retried", "warning", "A peer was not there yet, or is not reachable; long waits end in a timeout."
 )
-HINTS: Final = {kind.name: kind.advice for _, kind in KINDS} | {kind.name: kind.advice for kind in (OTHER, RETRIES)}
+DIAGNOSED: Final = Kind(
+    "found by NCCL's diagnostics",
+    "warning",
+    "NCCL compared GPUs, driver, links and settings of its ranks: the lines say what is not alike, or not in order.",
+)
+BY_NAME: Final = {kind.name: kind for kind in (*(kind for _, kind in KINDS), OTHER, RETRIES, DIAGNOSED)}
 
 _CHANGING: Final = re.compile(rb"0x[0-9a-fA-F]+|[0-9][0-9a-fA-F.:]*(?:<[0-9]+>)?")
 

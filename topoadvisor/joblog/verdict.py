@@ -11,7 +11,7 @@ import msgspec
 
 from topoadvisor.ingest.nccl_log_rings import walk_pairs
 from topoadvisor.ingest.nccl_log_summary import Communicator, Ring, SettingSeen, Summary, Warned
-from topoadvisor.ingest.nccl_log_warnings import HINTS
+from topoadvisor.ingest.nccl_log_warnings import BY_NAME
 from topoadvisor.joblog import transports
 from topoadvisor.joblog.document import SEVERITIES, Finding, Log, Undecided, finding, judged
 from topoadvisor.joblog.view import View, by_rank, shortened
@@ -276,7 +276,7 @@ def _unfinished(view: View) -> Iterator[Finding | Undecided]:
         started = communicator.started
         waiting = [rank for rank in communicator.ranks if not rank.complete]
         if started and waiting:
-            named = shortened(f"{rank.rank} ({rank.host})" for rank in waiting)
+            named = shortened(f"{rank.rank} ({rank.host})" if rank.host else f"rank {rank.rank}" for rank in waiting)
             yield finding(
                 "LOG010",
                 "error",
@@ -312,7 +312,7 @@ def _warned(view: View) -> Iterator[Finding]:
             + f": {first.message[:300]}",
             subjects=hosts,
             evidence=[f"{warned.place.file}:{warned.place.line}: {warned.message[:200]}" for warned in seen[:3]],
-            advice=[HINTS[kind]] if HINTS.get(kind) else [],
+            advice=[BY_NAME[kind].advice] if BY_NAME[kind].advice else [],
         )
 
 
