@@ -71,7 +71,7 @@ class AdvisedSetting(Struct, frozen=True, kw_only=True):
     not_for: list[str] = []
     """Programs that do not, although one might expect it."""
     where: str | None = None
-    """For `unset`: where the present value stands, `environment` or `/etc/nccl.conf:3`."""
+    """Where the value stands that is to go, or another one that is in force: `environment` or `/etc/nccl.conf:3`."""
 
 
 class AlreadyRight(Struct, frozen=True, kw_only=True):

@@ -265,7 +265,7 @@ def _settings(
             cost=entry.cost,
             works_for=entry.consumers or list(reach.works_for),
             not_for=list(reach.not_for),
-            where=present.place if value is None and present is not None else None,
+            where=present.place if present is not None else None,
         )
     return [advised[name] for name in sorted(advised)], right
 

@@ -14,11 +14,10 @@ import msgspec
 from topoadvisor import planning, ways
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import assume
-from topoadvisor.ingest.assume import ORIGIN as ASSUMED
 from topoadvisor.measurements import counted, runs
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.nccl import reading
-from topoadvisor.nccl.settings import SettingInfo, registry
+from topoadvisor.nccl.settings import SettingInfo, in_force, registry
 from topoadvisor.numbers import size_text
 from topoadvisor.plan import cost as model
 from topoadvisor.plan import link_model
@@ -46,8 +45,6 @@ _LAST_GBPS: Final = 0.005
 _LAST_US: Final = 0.05
 """Half of the last digit that a measured rate or time is written with."""
 
-_LIBRARY: Final = re.compile(r"NCCL ([0-9]+(?:\.[0-9]+)+)")
-"""At the beginning of a method."""
 _FALLS: Final = 1.5
 """Times of small messages scatter by a fifth."""
 
@@ -121,10 +118,8 @@ class Estimator:
         snapshot, failing = predict.running(snapshot, self._facts)
         self._snapshot = snapshot
         self._settings = [*_failing(failing), *_misread(snapshot), *_left_out(snapshot)]
-        changed = _assumed(snapshot)
         measured = counted.of(snapshot, topology)
-        self._measurements = [] if changed else measured.counted
-        self._doubted = measured.doubted
+        self._measurements, self._doubted, self._otherwise = measured.counted, measured.doubted, measured.otherwise
         refused = self._facts.fact("nvlink.refused_pairs")
         if isinstance(refused, Known) and refused.value:
             self._measurements = []
@@ -132,8 +127,6 @@ class Estimator:
                 f"NCCL stops here with an error: peer access over NVLink is refused ({refused.value}). "
                 "Measurements, which were made before that, are not counted."
             )
-        if changed and any(map(runs.collective, snapshot.measurements)):
-            self._settings.append(f"Measured was without {_some(changed)}, so measurements are not counted.")
         self.machine = planning.Machine(snapshot, "nccl")
         self._searches = Searches()
         self._found: dict[tuple[int, ...], tuple[Fabric, list[str], str]] = {}
@@ -143,8 +136,10 @@ class Estimator:
         mine = [run for run in self._runs(gpus) if run.kind in collectives]
         ends = {f"gpu:{gpu}" for gpu in gpus}
         doubted = [why for run, why in self._doubted if run.kind in collectives and set(runs.ends(run)) == ends]
+        otherwise = [how for run, how in self._otherwise if run.kind in collectives and set(runs.ends(run)) == ends]
         return [
             *self._settings,
+            *(f"Measured {how}, so that is not counted." for how in dict.fromkeys(otherwise)),
             *self._failed_pairs(gpus, mine),
             *self._slow_pairs(gpus, mine),
             *self._failed(gpus, mine),
@@ -177,7 +172,7 @@ class Estimator:
     def _made_elsewhere(self, mine: Sequence[Measurement]) -> Iterator[str]:
         """What the newest measurements were made with, where this machine has another."""
         version, driver = nccl_view.version(self._snapshot)[0], self._snapshot.driver.version
-        libraries = {found[1] for run in mine if (found := _LIBRARY.match(run.method or ""))} - {version}
+        libraries = {found for run in mine if (found := runs.library(run))} - {version}
         drivers = {run.driver for run in mine if run.driver and driver} - {driver}
         if libraries:
             yield f"Measured with NCCL {', '.join(sorted(libraries))}, and this is {version}."
@@ -341,11 +336,6 @@ def _failing(found: Iterable[predicted.Failure]) -> Iterator[str]:
         yield f"{told} What follows is without it."
 
 
-def _assumed(snapshot: Snapshot) -> list[str]:
-    """NCCL's variables that were assumed and not read: nothing was measured with them."""
-    return [f"{each.name}={each.value}" for each in predict.in_force(snapshot.settings or ()) if each.origin == ASSUMED]
-
-
 def _misread(snapshot: Snapshot) -> Iterator[str]:
     for setting, info, version in _read_by_nccl(snapshot):
         read = reading.read(info, setting.value, version)
@@ -370,7 +360,7 @@ def _left_out(snapshot: Snapshot) -> Iterator[str]:
 
 def _read_by_nccl(snapshot: Snapshot) -> Iterator[tuple[Setting, SettingInfo, str]]:
     version, _ = nccl_view.version(snapshot)
-    for setting in predict.in_force(snapshot.settings or ()):
+    for setting in in_force(snapshot.settings or ()):
         info = registry()[setting.name]
         if info.parser is not None and info.exists_in(version):
             yield setting, info, version

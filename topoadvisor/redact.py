@@ -217,9 +217,12 @@ class _Redactor:
 
     def walk(self, value: Any, key: str = "") -> Any:
         """The same tree of plain values, redacted."""
+        if isinstance(value, dict) and key in ("variables", "trials.settings"):
+            return {name: item and self._setting(name, item) for name, item in value.items()}
         if isinstance(value, dict) and key == "trials":
-            tried = {name: item and self._setting(name, item) for name, item in value["settings"].items()}
-            return {**self.walk({**value, "settings": None}), "settings": tried}
+            return {
+                name: self.walk(item, "trials.settings" if name == "settings" else name) for name, item in value.items()
+            }
         if isinstance(value, dict):
             hosted = (
                 _ADDRESSED.search(value["name"]) if isinstance(value.get("name"), str) and "origin" in value else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from made_trials import AS_FOUND
 
 from topoadvisor import snapshot as snapshots
 from topoadvisor.cli import main
@@ -26,7 +27,7 @@ def test_a_table_of_sizes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_measurements_are_named_in_the_heading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
-    run = Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=329.5, size_bytes=1 << 30)
+    run = Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=329.5, size_bytes=1 << 30, variables=AS_FOUND)
     snapshots.save(msgspec.structs.replace(snapshot, measurements=[run]), tmp_path / "node.json")
     assert main(["cost", "all_reduce", str(tmp_path / "node.json")]) == 0
     assert "by NCCL 2.28.9's own estimate, held to measurements\n" in capsys.readouterr().out
@@ -81,7 +82,7 @@ def test_each_time_says_what_it_stands_on(tmp_path: Path, capsys: pytest.Capture
     snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
     rates = {1 << 20: 77.76, 1 << 26: 259.6}
     runs = [
-        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=gbps, size_bytes=size)
+        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=gbps, size_bytes=size, variables=AS_FOUND)
         for size, gbps in rates.items()
     ]
     snapshots.save(msgspec.structs.replace(snapshot, measurements=runs), tmp_path / "node.json")

@@ -35,7 +35,7 @@ def reduced(size: int, gbps: float, day: int = 1, **more: Any) -> Measurement:
 
 def machine(*found: Measurement, fixture: str = "2xh200-kvm") -> Snapshot:
     snapshot = detect.read([f"fixture:{fixture}"], stdin=io.BytesIO())
-    return msgspec.structs.replace(snapshot, measurements=list(found))
+    return msgspec.structs.replace(snapshot, measurements=list(found), settings=[])
 
 
 def rates(found: list[Measurement]) -> list[float | None]:

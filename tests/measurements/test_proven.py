@@ -143,11 +143,12 @@ def test_two_values_of_one_variable_are_not_to_be_tried_together() -> None:
 
 def test_a_winner_that_is_set_already_is_right_and_what_it_unset_is_unset() -> None:
     present = [Setting(name="NCCL_MIN_CTAS", value="32", origin="environment")]
-    advice = advise.advise(machine(trial(), settings=present))
+    advice = advise.advise(machine(trial(variables={}), settings=present))
     assert any(
         "NCCL_MIN_CTAS=32, which won a trial here, is set already." in right.text for right in advice.already_right
     )
-    gone = advise.advise(machine(trial(settings={"NCCL_MIN_CTAS": None}), settings=present))
+    without = trial(settings={"NCCL_MIN_CTAS": None}, variables={"NCCL_MIN_CTAS": "32"})
+    gone = advise.advise(machine(without, settings=present))
     unset = next(each for each in gone.settings if each.name == "NCCL_MIN_CTAS")
     assert (unset.action, unset.where) == ("unset", "environment")
 
@@ -161,7 +162,9 @@ def test_a_trial_does_not_overrule_a_rule() -> None:
 def on_a_part(**more: Any) -> Snapshot:
     """Two of the four GPUs were tried."""
     snapshot = detect.read(["fixture:4xa100-pcie"], stdin=io.BytesIO())
-    return msgspec.structs.replace(snapshot, nccl_libraries=[], trials=[trial(driver=snapshot.driver.version)], **more)
+    return msgspec.structs.replace(
+        snapshot, nccl_libraries=[], trials=[trial(driver=snapshot.driver.version, variables={})], **more
+    )
 
 
 def test_a_trial_over_a_part_of_the_gpus_is_shown_and_says_nothing_of_the_whole_machine() -> None:
@@ -256,7 +259,7 @@ def test_what_is_no_tuning_is_neither_advised_nor_written_whatever_it_gains(name
     ],
 )
 def test_the_class_is_that_of_the_register(name: str, value: str, setting_class: str) -> None:
-    advice = advise.advise(machine(trial(settings={name: value}), settings=[]), plan=False)
+    advice = advise.advise(machine(trial(settings={name: value}, variables={}), settings=[]), plan=False)
     setting = next(each for each in advice.settings if each.name == name)
     assert setting.setting_class == setting_class
     assert (setting.remove_when is not None) == (setting_class == "workaround")
@@ -264,7 +267,7 @@ def test_the_class_is_that_of_the_register(name: str, value: str, setting_class:
 
 def test_what_nccl_does_by_itself_and_what_is_not_set_is_right_already() -> None:
     advice = advise.advise(
-        machine(trial(settings={"NCCL_LL_BUFFSIZE": "-2", "NCCL_ALGO": None}), settings=[]), plan=False
+        machine(trial(settings={"NCCL_LL_BUFFSIZE": "-2", "NCCL_ALGO": None}, variables={}), settings=[]), plan=False
     )
     assert advice.settings == []
     rights = [right.text for right in advice.already_right if right.rule == "trial"]

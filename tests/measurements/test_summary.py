@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from made_trials import AS_FOUND
 
 from topoadvisor import advise
 from topoadvisor.ingest import detect
@@ -46,9 +47,9 @@ def test_lines_for_the_screen() -> None:
         Measurement(kind="ring-copy", subject="gpu:0>gpu:2>gpu:1>gpu:0", outcome="skipped", note="left out"),
         Measurement(kind="switch-copy", subject="gpu:0,gpu:1,gpu:2", gbps=600.0, slowest_gbps=90.0),
         Measurement(kind="host-copy", subject="host>gpu:0", gbps=55.2),
-        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=300.0, size_bytes=1 << 28),
-        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=326.1, size_bytes=1 << 30),
-        Measurement(kind="alltoall", subject="gpu:0,gpu:1", gbps=1.5, size_bytes=64 << 10),
+        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=300.0, size_bytes=1 << 28, variables=AS_FOUND),
+        Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=326.1, size_bytes=1 << 30, variables=AS_FOUND),
+        Measurement(kind="alltoall", subject="gpu:0,gpu:1", gbps=1.5, size_bytes=64 << 10, variables=AS_FOUND),
     ]
     snapshot = machine(measurements=runs)
     assert summary.lines(snapshot, graph.build(snapshot)) == [

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from made_trials import AS_FOUND
 
 from topoadvisor import estimates, files
 from topoadvisor.errors import NothingDetermined
@@ -225,7 +226,8 @@ def test_what_a_time_stands_on() -> None:
 
 
 def run(size: int = 1 << 30, gbps: float | None = 300.0, kind: str = "all_reduce", **more: Any) -> Measurement:
-    return Measurement(kind=kind, subject=more.pop("subject", "gpu:0,gpu:1"), gbps=gbps, size_bytes=size, **more)
+    fields = {"subject": "gpu:0,gpu:1", "variables": AS_FOUND, **more}
+    return Measurement(kind=kind, gbps=gbps, size_bytes=size, **fields)
 
 
 def measured(*found: Measurement) -> Snapshot:
@@ -336,7 +338,9 @@ def test_measurements_are_not_told_of_a_machine_with_assumed_settings() -> None:
     other = assume.apply(measured(run()), [Assumption(fact="env.NCCL_P2P_DISABLE", value="1")])
     found = estimates.cost(other, "all_reduce", [1 << 30])
     assert found.rows[0].basis == "estimated"
-    assert found.warnings == ["Measured was without NCCL_P2P_DISABLE=1, so measurements are not counted."]
+    assert found.warnings == [
+        "Measured without NCCL_P2P_DISABLE=1 (assumed), which is in force now, so that is not counted."
+    ]
 
 
 def test_machines_whose_bandwidths_are_not_known() -> None:
@@ -345,8 +349,7 @@ def test_machines_whose_bandwidths_are_not_known() -> None:
 
 
 def test_where_nccl_stops_nothing_measured_before_is_told() -> None:
-    ran = Measurement(kind="all_reduce", subject="gpu:0,gpu:1", gbps=270.0, size_bytes=64 << 20)
-    snapshot = msgspec.structs.replace(machine("2xh200-kvm"), measurements=[ran])
+    snapshot = measured(run(64 << 20, 270.0))
     assert estimates.cost(snapshot, "all_reduce", [64 << 20]).rows[0].basis == "measured"
     refused = assume.apply(snapshot, [Assumption(fact="pair.p2p.read", value="NS")])
     told = estimates.cost(refused, "all_reduce", [64 << 20])

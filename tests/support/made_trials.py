@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from topoadvisor.measurements.model import Collective, Trial, TrialSize
 
+AS_FOUND = {"NCCL_NVLS_ENABLE": "0"}
+"""What is set on the machine of `fixture:2xh200-kvm`."""
+
 Verdict = Literal["faster", "slower", "no difference", "unknown"]
 
 
@@ -47,5 +50,6 @@ def trial(**more: Any) -> Trial:
         "nccl": "2.28.9",
         "driver": "580.159.04",
         "date": "2026-11-30T12:00:00+00:00",
+        "variables": AS_FOUND,
     }
     return Trial(**{**fields, **more})

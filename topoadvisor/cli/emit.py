@@ -92,6 +92,7 @@ def nccl_conf(
     if path is None:
         emit_text(block)
         say(emitter.removals(selection, file=None))
+        say(emitter.overruled(selection, snapshot, file=emitter.SYSTEM_FILE))
         return
     before = target.read(path)
     after = emitter.merge(before or "", block, file=str(path))

@@ -101,6 +101,7 @@ def prove(
     """
     from topoadvisor import collect
     from topoadvisor.cli import progress
+    from topoadvisor.measurements import variables
     from topoadvisor.verify import asked, collectives, prove_report, run
     from topoadvisor.verify import prove as proving
 
@@ -126,7 +127,9 @@ def prove(
             notes += map(str, rest)
         cases = _cases(chosen or proving.usual_collectives(arms), sizes, len(here.gpus))
         proof = proving.prove(group, arms, cases, rounds, progress=tell) if arms else None
-    where = prove_report.Setting([gpu.index for gpu in here.gpus], library, live.driver.version, now())
+    where = prove_report.Setting(
+        [gpu.index for gpu in here.gpus], library, live.driver.version, now(), variables.recorded(live)
+    )
     if proof is None:
         unknown = any(each.unknown for each in rest)
         _nothing(format, where, unknown, notes)

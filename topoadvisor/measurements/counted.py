@@ -1,4 +1,4 @@
-"""Which measurements of a snapshot count: the newest of each, and none that its wires cannot carry. Pure."""
+"""Which measurements of a snapshot count: the newest of each, of the machine as it is, that its wires carry. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 import msgspec
 
 from topoadvisor.hardware import catalogue
-from topoadvisor.measurements import runs
+from topoadvisor.measurements import runs, variables
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology.model import Topology
@@ -24,17 +24,22 @@ class Measured:
     """Something newer was measured of the same."""
     doubted: list[tuple[Measurement, str]]
     """With the reason."""
+    otherwise: list[tuple[Measurement, str]]
+    """Collectives that succeeded under other variables than are in force now, and how these differ."""
 
 
 def of(snapshot: Snapshot, topology: Topology) -> Measured:
     """The measurements of a machine."""
     latest, older = runs.latest(snapshot.measurements, snapshot.driver.version)
-    told = [(run, _doubt(run, topology)) for run in latest]
-    return Measured(
-        counted=[run for run, doubt in told if doubt is None],
-        older=older,
-        doubted=[(run, doubt) for run, doubt in told if doubt is not None],
-    )
+    found = Measured([], older, [], [])
+    for run in latest:
+        if (doubt := _doubt(run, topology)) is not None:
+            found.doubted.append((run, doubt))
+        elif (how := _otherwise(run, snapshot)) is not None:
+            found.otherwise.append((run, how))
+        else:
+            found.counted.append(run)
+    return found
 
 
 def alone(snapshot: Snapshot, topology: Topology) -> Snapshot:
@@ -45,6 +50,11 @@ def alone(snapshot: Snapshot, topology: Topology) -> Snapshot:
 def most_busbw(topology: Topology, gpus: Sequence[str], collective: str) -> float | None:
     """GB/s of bus bandwidth that the links of these GPUs (node ids) let a collective have; None = not known."""
     return min(_all(_sends(topology, gpu, gpus, collective) for gpu in gpus), default=None)
+
+
+def _otherwise(run: Measurement, snapshot: Snapshot) -> str | None:
+    """How NCCL's variables have changed since; copies do not depend on them, and what failed counts until it passes."""
+    return None if runs.failed(run) or not runs.collective(run) else variables.changed(run.variables, snapshot)
 
 
 def _doubt(run: Measurement, topology: Topology) -> str | None:

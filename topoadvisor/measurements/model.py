@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, get_args
 
@@ -73,10 +73,13 @@ class Measurement(Struct, frozen=True, kw_only=True):
     method: str | None = None
     driver: str | None = None
     date: str | None = None
+    variables: dict[str, str] | None = None
+    """Of a collective NCCL's variables that were set and bear on it, as they were written; None = not recorded."""
 
     def __post_init__(self) -> None:
         _moment(self.date)
         _one_line(self.driver, self.method)
+        _can_be_set(self.variables or {})
         for rate in (self.gbps, self.slowest_gbps):
             if rate is not None and 0 < rate < _SLOWEST:
                 raise ValueError(f"{rate:.3g} GB/s is less than a measurement shows")
@@ -147,12 +150,14 @@ class Trial(Struct, frozen=True, kw_only=True):
     nccl: str | None = None
     driver: str | None = None
     date: str | None = None
+    variables: dict[str, str] | None = None
+    """NCCL's variables that were set on both sides and bear on it, as they were written; None = not recorded."""
 
     def __post_init__(self) -> None:
         if not self.settings:
             raise ValueError("a trial without settings tries nothing")
-        if fault := next(filter(None, (setting_fault(*each) for each in self.settings.items())), None):
-            raise ValueError(fault)
+        _can_be_set(self.settings)
+        _can_be_set(self.variables or {})
         if len(self.gpus) < 2 or len(set(self.gpus)) < len(self.gpus):
             raise ValueError("a trial is over two GPUs or more, each of them once")
         if len({(size.collective, size.size_bytes) for size in self.sizes}) < len(self.sizes):
@@ -197,6 +202,12 @@ def setting_fault(name: str, value: str | None) -> str | None:
     if value is not None and not (value and value.isprintable()):
         return f"the value of {name} is empty, which is not tried, or holds letters that no variable can have"
     return None
+
+
+def _can_be_set(settings: Mapping[str, str | None]) -> None:
+    """Raises ValueError for what no variable can be."""
+    if fault := next(filter(None, (setting_fault(*each) for each in settings.items())), None):
+        raise ValueError(fault)
 
 
 def _one_line(*texts: str | None) -> None:

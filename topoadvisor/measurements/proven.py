@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
 from topoadvisor.advice import AdvisedSetting, AlreadyRight, SettingClass
-from topoadvisor.measurements import runs
-from topoadvisor.measurements.model import Trial, TrialSize
+from topoadvisor.measurements import runs, variables
+from topoadvisor.measurements.model import Measurement, Trial, TrialSize
+from topoadvisor.measurements.variables import words
 from topoadvisor.nccl import conf, reading, versions
 from topoadvisor.nccl import settings as register
+from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot
 
 TRIAL: Final = "trial"
@@ -29,8 +31,11 @@ only CPUs join all_reduce gained a fifth, and alltoall lost nine tenths (NVIDIA/
 
 _NAME_FILES: Final = ("_PLUGIN", "_FILE", "_PATH", "_LIB", "_DIR", "_DIRECTORY")
 """How names of variables end that name files or libraries, where the register does not say so."""
-_LONGEST: Final = 80
-"""Letters of a value that a line shows."""
+_LARGE_BYTES: Final = 8 << 20
+_AGREE: Final = 1.25
+_AGREE_SMALL: Final = 2.0
+"""How far two measurements of one collective lie apart at most, as a ratio: large ones scatter by a few percent, and
+the start of small ones by far more."""
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 """Of a trial without a date: any other is newer."""
 
@@ -38,15 +43,6 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 def lines(snapshot: Snapshot) -> list[str]:
     """One line per trial."""
     return [_line(each, snapshot) for each in snapshot.trials]
-
-
-def words(settings: Mapping[str, str | None]) -> str:
-    """`NCCL_MIN_CTAS=32`, `NCCL_ALGO unset`; several with spaces between, long values cut."""
-    cut = {
-        name: value if value is None or len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
-        for name, value in settings.items()
-    }
-    return " ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in cut.items())
 
 
 def _everywhere(trial: Trial, snapshot: Snapshot) -> bool:
@@ -137,7 +133,8 @@ class _Here:
             return "a trial that does not say with which driver"
         if driver is not None and trial.driver != driver:
             return f"a trial with driver {trial.driver}, and this is {driver}"
-        return None
+        how = variables.changed(trial.variables, self.snapshot, trial.settings)
+        return f"a trial {how}" if how is not None else None
 
     @cached_property
     def _groups(self) -> dict[Hashable, list[Trial]]:
@@ -204,7 +201,8 @@ def advised(
 
 def _why_not(trial: Trial, overtaken: Trial | None, here: _Here) -> str | None:
     """Why a trial that won is not advised, as the end of a sentence."""
-    if (unfit := why_unfit(trial.settings, here.version)) is not None:
+    unfit = why_unfit(trial.settings, here.version) or variables.at_odds(trial.settings, here.snapshot)
+    if unfit is not None:
         return f"a trial and is not advised: {unfit}."
     if not _counts(trial, here):
         return f"a trial{_over(trial, here.snapshot)} alone: prove it over all GPUs."
@@ -216,9 +214,39 @@ def _why_not(trial: Trial, overtaken: Trial | None, here: _Here) -> str | None:
         return f"a trial{_on(trial)}, and in another one{_on(hurt)} it {_ended(hurt)}."
     if failed := failures(trial, here.snapshot):
         return f"a trial, which is evidence of nothing while measurements of its GPUs fail ({failed})."
+    if (other := next(_contradictions(trial, here.snapshot), None)) is not None:
+        return f"a trial{_on(trial)}, and its rates are not those of this machine: {other}: prove it again."
     if not set(trial.settings).isdisjoint(here.taken):
         return "a trial, but rules decide about the variable."
     return None
+
+
+def _contradictions(trial: Trial, snapshot: Snapshot) -> Iterator[str]:
+    """Collectives that were measured as the trial's baseline was, and are much faster or slower than that."""
+    for run in snapshot.measurements:
+        if runs.failed(run) or not run.gbps or set(runs.ends(run)) != {f"gpu:{index}" for index in trial.gpus}:
+            continue
+        size = next(
+            (each for each in trial.sizes if (each.collective, each.size_bytes) == (run.kind, run.size_bytes)), None
+        )
+        if size is None or not size.baseline_gbps or not _alike(trial, run):
+            continue
+        apart = max(run.gbps / size.baseline_gbps, size.baseline_gbps / run.gbps) / (1 + (run.spread or 0.0))
+        if apart > (_AGREE if size.size_bytes >= _LARGE_BYTES else _AGREE_SMALL):
+            yield (
+                f"{run.kind} of {size_text(size.size_bytes)} reached {size.baseline_gbps:.1f} GB/s without it, and "
+                f"{run.gbps:.1f} when it was measured{_on(run)}"
+            )
+
+
+def _alike(trial: Trial, run: Measurement) -> bool:
+    """Nothing is known that one was made with and the other was not."""
+    library = runs.library(run)
+    return (
+        (None in (trial.driver, run.driver) or trial.driver == run.driver)
+        and (None in (trial.nccl, library) or trial.nccl == library)
+        and (trial.variables is None or run.variables is None or trial.variables == run.variables)
+    )
 
 
 def _impossible(trial: Trial, most_gbps: Callable[[Trial, str], float | None]) -> str | None:
@@ -317,8 +345,8 @@ def _ended(trial: Trial) -> str:
     return "gained less than others that were tried with it" if _at(trial, "faster") else "made no difference"
 
 
-def _on(trial: Trial) -> str:
-    return f" on {trial.date[:10]}" if trial.date else " without a date"
+def _on(made: Trial | Measurement) -> str:
+    return f" on {made.date[:10]}" if made.date else " without a date"
 
 
 def _second_to(trial: Trial, best: Trial, trials: Sequence[Trial]) -> str:
@@ -378,6 +406,6 @@ def _advise(
             remove_when="a new trial of it does not win" if kind == "workaround" else None,
             nccl=f"=={trial.nccl}" if trial.nccl else None,
             cost=trial.cost,
-            where=present.place if value is None and present is not None else None,
+            where=present.place if present is not None else None,
         )
     )

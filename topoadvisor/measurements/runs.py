@@ -38,6 +38,9 @@ FIRST: Final = (PEER, PEER_BOTH, TO_HOST, HOST_BOTH)
 """What every link is measured by; the others are second opinions."""
 
 
+_LIBRARY: Final = re.compile(r"NCCL ([0-9]+(?:\.[0-9]+)+)")
+"""At the beginning of the method of a collective."""
+
 COPIES: Final = (
     *(PEER, PEER_BOTH, LATENCY, STAGED, STAGED_BOTH, READ, READ_BOTH, KERNEL, KERNEL_BOTH),
     *(TO_HOST, HOST_BOTH, RING, SWITCH),
@@ -97,6 +100,12 @@ def at_once(run: Measurement) -> bool:
 def collective(run: Measurement) -> bool:
     """One of NCCL's own operations over several GPUs."""
     return ">" not in run.subject and run.kind != SWITCH
+
+
+def library(run: Measurement) -> str | None:
+    """The NCCL that a collective ran with; None = not said."""
+    found = _LIBRARY.match(run.method or "")
+    return found[1] if found else None
 
 
 def bus_factor(kind: str, ranks: int) -> float:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from topoadvisor import compiled
 from topoadvisor.nccl import versions
+
+if TYPE_CHECKING:
+    from topoadvisor.snapshot import Setting
 
 NEWEST: Final = "2.32.3"
 """The newest release that the register was checked against."""
@@ -175,6 +179,15 @@ def family(name: str) -> Family | None:
 def find(name: str) -> SettingInfo | None:
     """The variable of this name, NCCL's or a neighbour's."""
     return registry().get(name) or neighbours().get(name)
+
+
+def in_force(settings: Sequence[Setting]) -> list[Setting]:
+    """NCCL's variables by name, of each the setting that wins."""
+    first: dict[str, Setting] = {}
+    for setting in settings:
+        if setting.name in registry():
+            first.setdefault(setting.name, setting)
+    return [first[name] for name in sorted(first)]
 
 
 def entries(path: Path) -> list[list[dict[str, Any]]]:

@@ -11,7 +11,7 @@ from topoadvisor.advise import Analysis, analyse
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume
 from topoadvisor.nccl import rates, reading
-from topoadvisor.nccl.settings import registry
+from topoadvisor.nccl.settings import in_force, registry
 from topoadvisor.predict import changes, failures
 from topoadvisor.predict.document import Difference, Failure, Nccl, Prediction, Present
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
@@ -112,15 +112,6 @@ def _read(snapshot: Snapshot, version: str) -> Iterator[Present]:
         read = reading.read(info, setting.value, version) if info is not None and info.exists_in(version) else None
         becomes = read.becomes if read is not None else None
         yield Present(name=setting.name, value=setting.value, origin=setting.place, becomes=becomes)
-
-
-def in_force(settings: Sequence[Setting]) -> Iterator[Setting]:
-    """NCCL's variables, of each the setting that wins."""
-    first: dict[str, Setting] = {}
-    for setting in settings:
-        if setting.name in registry():
-            first.setdefault(setting.name, setting)
-    yield from (first[name] for name in sorted(first))
 
 
 def _present(snapshot: Snapshot, asked: Asked, outlook: Outlook) -> Iterator[Difference]:

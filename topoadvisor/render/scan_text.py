@@ -115,7 +115,7 @@ def _settings(advice: Advice, page: _Page) -> None:
 
 def _setting_line(setting: AdvisedSetting) -> str:
     what = (
-        f"set {setting.name}={setting.value}"
+        f"set {setting.name}={setting.value}" + _where(setting.where, "in place of the one ")
         if setting.action == "set"
         else f"unset {setting.name}" + _where(setting.where)
     )
@@ -126,8 +126,8 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _where(where: str | None) -> str:
-    return "" if where is None else f" ({where})" if where == "assumed" else f" (in {where})"
+def _where(where: str | None, what: str = "") -> str:
+    return "" if where is None else f" ({what}{where})" if where == "assumed" else f" ({what}in {where})"
 
 
 def _plan(plan: Plan, measured: bool, page: _Page) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from topoadvisor.advice import Advice
 from topoadvisor.errors import InputError, TopoAdvisorError
-from topoadvisor.measurements import proven
+from topoadvisor.measurements import proven, variables
 from topoadvisor.measurements.model import setting_fault
 from topoadvisor.nccl import versions
 from topoadvisor.snapshot import Snapshot
@@ -89,5 +89,5 @@ def remarks(settings: Settings, snapshot: Snapshot, *, library: str | None = Non
         if present and present[0].value == value:
             told.append(f"{name}={value} is in force already ({present[0].place}), so setting it changes nothing.")
         if why := proven.why_unfit({name: value}, version):
-            told.append(f"Whatever it gains, {proven.words({name: value})} will not be advised: {why}.")
+            told.append(f"Whatever it gains, {variables.words({name: value})} will not be advised: {why}.")
     return told

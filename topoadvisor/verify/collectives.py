@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from topoadvisor.errors import InputError, NothingDetermined, TopoAdvisorError
 from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
+from topoadvisor.measurements import variables
 from topoadvisor.measurements.model import COLLECTIVES, Measurement
 from topoadvisor.snapshot import Assumption, Gpu, Snapshot
 from topoadvisor.verify import child
@@ -209,9 +211,15 @@ def check(
     missing = [name for name, found in {"transports": transports, **unread}.items() if not found]
     if run.results and missing:
         notes = [*notes, f"NCCL's log does not say all: {' and '.join(missing)} are not known."]
-    measurements = [_measurement(result, run, indexes, snapshot.driver.version, date) for result in run.results]
+    made = {
+        "subject": ",".join(f"gpu:{index}" for index in indexes),
+        "driver": snapshot.driver.version,
+        "date": date,
+        "variables": variables.recorded(snapshot),
+    }
+    measurements = [_measurement(result, run, made) for result in run.results]
     if run.failure:
-        measurements.append(_failed(run, cases, indexes, snapshot.driver.version, date))
+        measurements.append(_failed(run, cases, made))
     return CollectiveReport(
         gpus=indexes,
         expected=wanted,
@@ -259,25 +267,22 @@ def broken_case(run: Run, cases: Sequence[Case]) -> Case:
     return cases[min(len(run.results), len(cases) - 1)]
 
 
-def _failed(run: Run, cases: Sequence[Case], gpus: Sequence[int], driver: str | None, date: str) -> Measurement:
+def _failed(run: Run, cases: Sequence[Case], made: Mapping[str, Any]) -> Measurement:
     case = broken_case(run, cases)
     return Measurement(
         kind=case.collective,
-        subject=",".join(f"gpu:{index}" for index in gpus),
         size_bytes=case.size_bytes,
         outcome="timeout" if run.hung else "crashed",
         note=run.failure,
-        driver=driver,
-        date=date,
+        **made,
     )
 
 
-def _measurement(result: Result, run: Run, gpus: Sequence[int], driver: str | None, date: str) -> Measurement:
+def _measurement(result: Result, run: Run, made: Mapping[str, Any]) -> Measurement:
     seconds = sorted(result.seconds)
     middle = median(seconds)
     return Measurement(
         kind=result.case.collective,
-        subject=",".join(f"gpu:{index}" for index in gpus),
         gbps=round(result.busbw, 2),
         latency_us=round(middle * 1e6, 1),
         spread=round((seconds[-1] - seconds[0]) / middle, 4),
@@ -287,8 +292,7 @@ def _measurement(result: Result, run: Run, gpus: Sequence[int], driver: str | No
         outcome="wrong-data" if result.wrong else "ok",
         note=f"{result.wrong} elements are wrong" if result.wrong else None,
         method=f"NCCL {run.began.nccl}, one process per GPU, float32, busbw" if run.began else None,
-        driver=driver,
-        date=date,
+        **made,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topoadvisor.errors import Broken
-from topoadvisor.measurements import proven
+from topoadvisor.measurements import proven, variables
 from topoadvisor.measurements.model import LEAST, Collective, worth_keeping
 from topoadvisor.numbers import size_text
 from topoadvisor.verify.difference import Difference, compare, confirm
@@ -42,7 +42,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        return proven.words(self.settings)
+        return variables.words(self.settings)
 
 
 BASELINE: Final = Arm({})

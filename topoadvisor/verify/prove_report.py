@@ -25,6 +25,8 @@ class Setting:
     nccl_library: str
     driver: str | None
     date: str
+    variables: dict[str, str] | None = None
+    """NCCL's that are set on both sides; None = not read."""
 
 
 def to_text(proof: Proof, where: Setting, notes: Sequence[str] = (), *, saved: str | None = None) -> str:
@@ -228,6 +230,7 @@ def trials(proof: Proof, where: Setting) -> list[Trial]:
             nccl=proof.nccl,
             driver=where.driver,
             date=where.date,
+            variables=where.variables,
         )
         for outcome in proof.outcomes
     ]

@@ -16,7 +16,7 @@ from topoadvisor import cpu_lists
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import sound
-from topoadvisor.measurements import proven, runs
+from topoadvisor.measurements import proven, runs, variables
 from topoadvisor.measurements.model import Measurement, Trial
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.model import Topology
@@ -318,6 +318,12 @@ def save(
         told.append(
             f"It was captured with driver {before}, and this is {now}: capture it anew and measure into that, or scan "
             "takes what was measured now for another driver's, and advises no trial."
+        )
+    then = variables.recorded(live)
+    if then is not None and (how := variables.changed(then, base)) is not None and (measurements or trials):
+        told.append(
+            f"By the variables that it holds NCCL was measured {how}: capture it anew and measure into that, or scan "
+            "counts no collective and no trial of now."
         )
     if failed := next(filter(None, (proven.failures(trial, base) for trial in trials if trial.won)), None):
         told.append(f"What won is not advised while measurements in it fail ({failed}): repair that and verify anew.")
