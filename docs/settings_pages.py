@@ -116,6 +116,8 @@ def _facts(info: SettingInfo) -> Iterator[str]:
         yield "default " + ", then ".join(f"`{value}` ({since})" for since, value in info.history.items())
     elif info.default:
         yield f"default `{info.default}`"
+    if info.configured:
+        yield f"where the program asks for nothing: {info.configured}"
     for number, meaning in info.sentinels.items():
         yield f"`{number}`: {meaning}"
     if info.values:

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from topoadvisor.nccl import reading, settings, versions
+from topoadvisor.nccl import defaults, reading, settings, versions
 from topoadvisor.nccl.settings import SettingInfo, inventions, neighbours, registry
 from topoadvisor.rules.load import load
 from topoadvisor.rules.model import Rule
@@ -63,6 +63,14 @@ def test_whether_ranks_must_agree_is_known_for_all_that_have_a_public_source() -
     assert registry()["NCCL_IB_HCA"].agreement == "must be the same on every rank of a machine"
     assert registry()["NCCL_DEBUG"].agreement == "may differ between ranks"
     assert registry()["NCCL_RMA_IB_WR_BATCHSIZE"].agreement == "not known whether ranks may differ"
+
+
+def test_what_the_configuration_decides_has_a_value_where_a_program_asks_for_nothing() -> None:
+    for name, info in registry().items():
+        assert (info.default == settings.CONFIGURED) == (info.configured is not None), name
+    found = defaults.default(registry()["NCCL_GRAPH_MIXING_SUPPORT"], "2.30.7", defaults.Machine())
+    assert found.why == "1 where the program asks for nothing"
+    assert "program" not in defaults.default(registry()["NCCL_GRAPH_MIXING_SUPPORT"], "2.28.9", defaults.Machine()).why
 
 
 def test_what_never_is_read_may_differ() -> None:

@@ -187,6 +187,8 @@ def _default(info: SettingInfo) -> Iterator[str]:
             yield fill(f"since {since}: {value}", "    ", "  ")
     elif info.default:
         yield fill(info.default, "  ")
+    if info.configured:
+        yield fill(f"where the program asks for nothing: {info.configured}", "  ")
 
 
 def _others(info: SettingInfo) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from topoadvisor.nccl import protocols, versions
 from topoadvisor.nccl.levels import NcclPath, parse_int
-from topoadvisor.nccl.settings import NEWEST, SettingInfo, registry
+from topoadvisor.nccl.settings import CONFIGURED, NEWEST, SettingInfo, registry
 
 _ERAS: Final = ("2.6.4", "2.7.3", "2.8.4", "2.9.6", "2.23.4")
 """Releases that changed the default P2P level."""
@@ -178,6 +178,8 @@ def default(info: SettingInfo, version: str | None, machine: Machine) -> Default
         here, why = judge(version, machine)
         return Default(value, here, why)
     meaning = info.sentinels.get(value)
+    if value == CONFIGURED and info.configured is not None:
+        meaning = f"{info.configured} where the program asks for nothing"
     return Default(value, None, meaning or "it is the same on every machine")
 
 

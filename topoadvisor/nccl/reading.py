@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topoadvisor.nccl import choices, levels, selection, versions, words
-from topoadvisor.nccl.settings import SettingInfo
+from topoadvisor.nccl.settings import CONFIGURED, SettingInfo
 
 _INTERFACES: Final = 16
 _HCAS: Final = 32
@@ -23,7 +23,6 @@ _BUFFER: Final = "NCCL_BUFFSIZE"
 _QUOTES: Final = frozenset("\"'“”‘’„")
 _UNDEFINED: Final = -(2**31)
 """`NCCL_CONFIG_UNDEF_INT`: what the communicator asks for."""
-_CONFIGURED: Final = "unset: the communicator's configuration decides"
 _LEAST: Final[Mapping[str, tuple[int, int | None]]] = {
     **dict.fromkeys(("NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_NVLS_NCHANNELS"), (1, None)),
     **dict.fromkeys(("NCCL_NCHANNELS_PER_NET_PEER", "NCCL_P2P_MAX_PEERS"), (1, None)),
@@ -150,7 +149,7 @@ def _acts(info: SettingInfo, value: int, version: str | None) -> tuple[str | Non
     `src/transport/net_ib/init.cc`, `src/transport/net_socket.cc` of 2.30.7.
     """
     name = info.name
-    if name in _LEAST and info.default_in(version) == _CONFIGURED and value != _UNDEFINED:
+    if name in _LEAST and info.default_in(version) == CONFIGURED and value != _UNDEFINED:
         least, most = _LEAST[name]
         if name == "NCCL_NUM_RMA_CTX" and version is not None and not versions.at_least(version, "2.30.7"):
             least = 1

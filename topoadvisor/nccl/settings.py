@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NEWEST: Final = "2.32.3"
 """The newest release that the register was checked against."""
 
+CONFIGURED: Final = "unset: the communicator's configuration decides"
+"""The default of what programs can choose for each communicator."""
 OLDEST: Final = "2.3.5"
 """The first release whose source is public: what is there is as old, or older."""
 
@@ -76,6 +78,8 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """In the newest release."""
     history: dict[str, str] = {}
     """Release → default from then on, oldest first; empty = it never changed."""
+    configured: str | None = None
+    """What the communicator's configuration holds where it decides (`CONFIGURED`) and the program asks for nothing."""
     sentinels: dict[str, str] = {}
     """Number → what it stands for."""
     values: list[str] = []
