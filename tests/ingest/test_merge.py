@@ -451,3 +451,56 @@ def test_a_board_without_nvlink_is_not_that_of_a_matrix_with_nvlinks(tmp_path: P
 def test_a_board_without_nvlink_goes_with_a_matrix_without_any(tmp_path: Path) -> None:
     found = read(listing(*UUIDS[:2], name="Tesla T4"), MATRIX.replace("NV2", "SYS"), folder=tmp_path)
     assert [gpu.name for gpu in found.gpus] == ["Tesla T4", "Tesla T4"]
+
+
+THREE = (
+    "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tNV2\nGPU1\tNV2\t X \tNV2\nGPU2\tNV2\tNV2\t X \n\n",
+    "$ nvidia-smi topo -p2p r\n \tGPU0\tGPU1\tGPU2\n GPU0\tX\tOK\tOK\n GPU1\tOK\tX\tOK\n GPU2\tOK\tOK\tX\n\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "table", "words"),
+    [
+        (MATRIX, THREE[1], "it has GPU2, which the matrix has not"),
+        (THREE[0], P2P, "it has 2 GPUs here and 3 GPUs there"),
+    ],
+)
+def test_a_peer_table_of_more_or_fewer_gpus_is_of_another_machine(
+    matrix: str, table: str, words: str, tmp_path: Path
+) -> None:
+    snapshot = text.read(matrix + table, "a")
+    assert snapshot.p2p is None
+    assert snapshot.sources[1].reason == f"left out, for it is about another machine: {words}"
+    with pytest.raises(InputError, match="another machine than that of"):
+        read(matrix, table, folder=tmp_path)
+
+
+def test_a_cut_peer_table_does_not_count_the_gpus() -> None:
+    cut = THREE[1].replace("\tGPU2\n", "\n").replace(" GPU2\tOK\tOK\tX\n", "").replace("OK\tOK\n", "OK\n")
+    rows = "$ nvidia-smi topo -p2p r\n \tGPU0\tGPU1\tGPU2\n GPU0\tX\tOK\tOK\n GPU1\tOK\tX\tOK\n\n"
+    assert text.read(THREE[0] + rows, "a").p2p
+    assert "left out" in (text.read(THREE[0] + cut, "a").sources[1].reason or "")
+
+
+def test_a_tree_whose_gpus_are_elsewhere_is_of_another_machine(tmp_path: Path) -> None:
+    tree = "-[0000:00]---01.0-[{}]----00.0  NVIDIA Corporation GA100 [A100 SXM4 80GB] [10de:20b2]\n"
+    body = query(("1b", UUIDS[0]), ("43", UUIDS[1]))
+    snapshot = text.read(body + tree.format("2b"), "a")
+    assert snapshot.pci is None
+    words = "its tree has a GPU at 0000:2b:00.0 and none of those there, such as 0000:1b:00.0"
+    assert words in (snapshot.sources[1].reason or "")
+    with pytest.raises(InputError, match=words):
+        read(tree.format("2b"), body, folder=tmp_path)
+    assert read(body, tree.format("1b"), folder=tmp_path).pci
+
+
+def test_a_table_beside_the_matrix_is_named() -> None:
+    other = MATRIX.replace("NV2", "SYS").splitlines()
+    body = "".join(
+        f"{line.expandtabs(8):60}{more.expandtabs(8)}\n" for line, more in zip(MATRIX.splitlines(), other, strict=True)
+    )
+    snapshot = text.read(body, "a")
+    (read_one,) = snapshot.matrices
+    assert (read_one.cells["GPU0"]["GPU1"], read_one.cpu_affinity["GPU0"]) == ("NV2", "0-31")
+    assert snapshot.sources[0].reason == "another table stands beside it and is not read: line 1, column 69"

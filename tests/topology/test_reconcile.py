@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from topoadvisor.ingest import detect
-from topoadvisor.snapshot import Gpu, Host, PciDevice, Snapshot
+from topoadvisor.snapshot import Cpu, Gpu, Host, NumaNode, PciDevice, Snapshot
 from topoadvisor.topology import reconcile
 from topoadvisor.topology.graph import build
 from topoadvisor.topology.model import Disagreement, in_words
@@ -92,3 +93,47 @@ def test_p2p_tables_that_contradict_the_links_or_themselves_are_told() -> None:
         f"Sources disagree on GPU0-GPU1 {over}: nvidia-smi topo -m says NVLink, the driver's P2P answer says NS",
         f"{no_link}, the driver's P2P answer says OK",
     ]
+
+
+def near(cpus: str | None, node: int | None, *nodes: str, online: str | None = None) -> list[Disagreement]:
+    """What is told of two GPUs with these CPUs on this node, where the NUMA nodes of the host have `nodes`."""
+    listed = [NumaNode(id=id, cpus=text) for id, text in enumerate(nodes)]
+    gpus = [Gpu(index=index, cpu_affinity=cpus, numa_node=node) for index in (0, 1)]
+    origins = {"gpu:0.cpu_affinity": "nvidia-smi topo -m", "gpu:0.numa_node": "nvidia-smi topo -m"}
+    host = Host(numa_nodes=listed or None, cpu=Cpu(online=online) if online else None)
+    told = origins | {"host.numa_nodes": "lscpu", "host.cpu.online": "lscpu"}
+    return list(reconcile.cpus(Snapshot(gpus=gpus, host=host, origins=told)))
+
+
+@pytest.mark.parametrize(
+    ("found", "values"),
+    [
+        (near("0-31", 0, "0-15"), ("CPUs 0-31", "CPUs 0-15")),
+        (near("0-31", None, online="0-15"), ("CPUs 0-31", "CPUs 0-15")),
+        (near("0-15", 1, "0-15", "16-31"), ("CPUs 0-15", "CPUs 16-31 on NUMA node 1")),
+        (near("0-31", 0, "0-15", "16-63"), ("CPUs 0-31", "CPUs 0-15 on NUMA node 0")),
+        (near("0-15", 5, "0-15", "16-31"), ("NUMA node 5", "NUMA nodes 0-1")),
+        (near(None, 2, "0-15", "16-31"), ("NUMA node 2", "NUMA nodes 0-1")),
+    ],
+)
+def test_gpus_near_cpus_that_the_host_has_not(found: list[Disagreement], values: tuple[str, str]) -> None:
+    (told,) = found
+    assert told.values == (("nvidia-smi topo -m", values[0]), ("lscpu", values[1]))
+    assert told.subject == "gpu:0, gpu:1"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        near("0-15", 0, "0-15", "16-31"),
+        near("0-3", 0, "0-15", "16-31"),
+        near("0-31", 0, "0-15", "16-31", "32-47"),
+        near("16-31", 1, "0-15", "16-31", ""),
+        near("0-15", -1, "0-15"),
+        near("0-15", 0),
+        near(None, None, "0-15"),
+        near("N/A", 0, "0-15"),
+    ],
+)
+def test_cpus_that_can_be_near_a_gpu(found: list[Disagreement]) -> None:
+    assert found == []

@@ -61,7 +61,7 @@ def merge(parts: Sequence[Part]) -> Snapshot:
     machine = _Machine()
     parts = [_named(part) for part in parts]
     _refuse_two_trees(parts)
-    parts = _one_tree(parts)
+    parts = _one_tree(_without_strange_tree(parts))
     numbered = [part for part in parts if part.numbered]
     counted = joining.number([part for part in parts if not part.numbered], numbered)
     counted.sort(key=lambda part: _NAMED_BY_OTHERS in part.source.name)
@@ -80,8 +80,7 @@ def merge(parts: Sequence[Part]) -> Snapshot:
         what, file = problem
         if part.file not in {known.file for known in machine.parts}:
             raise InputError(f"this is another machine than that of {file}: {what}", file=part.file, hint=_HINT)
-        bare = replace(part, snapshot=Snapshot(sources=part.snapshot.sources, raw=part.snapshot.raw))
-        machine.parts.append(bare.noted(reason=f"left out, for it is about another machine: {what}"))
+        machine.parts.append(part.bare(f"left out, for it is about another machine: {what}"))
     return _snapshot(machine)
 
 
@@ -103,6 +102,25 @@ def _refuse_two_trees(parts: Sequence[Part]) -> None:
             raise InputError(
                 f"this is another machine than that of {trees[0].file}: {what}", file=part.file, hint=_HINT
             )
+
+
+def _without_strange_tree(parts: Sequence[Part]) -> list[Part]:
+    """The parts without a tree of `lspci` whose GPUs are all elsewhere than where another part has the GPUs."""
+    result = []
+    for part in parts:
+        mine = {gpu.address for gpu in part.snapshot.gpus if gpu.address is not None}
+        for other in parts if mine and part.source.name == "lspci -tv" else ():
+            theirs = {gpu.address for gpu in other.snapshot.gpus if gpu.address is not None}
+            if theirs and not mine & theirs:
+                what = f"its tree has a GPU at {min(mine)} and none of those there, such as {min(theirs)}"
+                if other.file != part.file:
+                    raise InputError(
+                        f"this is another machine than that of {other.file}: {what}", file=part.file, hint=_HINT
+                    )
+                part = part.bare(f"left out, for it is about another machine than {other.source.name}: {what}")
+                break
+        result.append(part)
+    return result
 
 
 def _one_tree(parts: Sequence[Part]) -> list[Part]:

@@ -25,6 +25,8 @@ class P2pTable:
     first: Line
     kinds: tuple[P2pKind, ...]
     cells: dict[tuple[int, int], str]
+    count: int | None = None
+    """How many GPUs there are, where the table is whole."""
 
 
 def is_p2p(found: cells.FittedTable) -> bool:
@@ -42,7 +44,10 @@ def p2p_table(table: tables.Table, found: cells.FittedTable) -> P2pTable:
         if row.row.label.startswith("GPU") and column.startswith("GPU") and text in P2P_STATUSES
     }
     commands = _COMMAND.findall(table.context)
-    return P2pTable(table.first, _kinds(commands[-1] if commands else ""), statuses)
+    labels = [row.row.label for row in found.rows]
+    whole = labels == list(found.columns) == [f"GPU{index}" for index in range(len(labels))]
+    kinds = _kinds(commands[-1] if commands else "")
+    return P2pTable(table.first, kinds, statuses, len(labels) if whole and len(labels) > 1 else None)
 
 
 def _kinds(letters: str) -> tuple[P2pKind, ...]:

@@ -48,6 +48,11 @@ class Part:
         )
         return replace(self, snapshot=msgspec.structs.replace(self.snapshot, sources=[first, *others]))
 
+    def bare(self, reason: str) -> Part:
+        """The source alone, partial for this reason: what it says is left out."""
+        snapshot = Snapshot(sources=self.snapshot.sources, raw=self.snapshot.raw)
+        return replace(self, snapshot=snapshot, count=None).noted(reason=reason)
+
 
 def source(name: str, notes: list[str] | None = None, errors: list[CallError] | None = None) -> Source:
     """A source that was read, in part when there are notes."""

@@ -98,9 +98,16 @@ def read(lines: Sequence[Line], *, file: str, end: str) -> Reading:
             if captures and not (options.isdisjoint(first) and _same_machine(captures[0].matrix, matrix)):
                 matrix = msgspec.structs.replace(matrix, other_machine=True)
             first = first or options
-            captures.append(_Capture(matrix, table.first, table.last, found.notes))
+            captures.append(_Capture(matrix, table.first, table.last, (*found.notes, *_beside(table))))
     problem = None if captures else _nothing(lines, foreign, p2p, file)
     return Reading(_with_legends(captures, lines), p2p, problem)
+
+
+def _beside(table: tables.Table) -> Iterable[str]:
+    """That a second table stands in the same lines, as `paste` puts them: it is not read."""
+    line = table.first
+    for again in list(re.finditer(r"(?<!\w)GPU0(?!\w)", line.text))[1:] if table.header is not None else ():
+        yield f"another table stands beside it and is not read: line {line.number}, column {line.column(again.start())}"
 
 
 def of_others(readings: Iterable[Reading]) -> list[Matrix]:
@@ -265,9 +272,14 @@ def parts(reading: Reading, file: str, others: Sequence[Matrix] = ()) -> list[Pa
     end = next((capture.first.position for capture in reading.captures if capture.matrix.other_machine), None)
     indices = {int(label[3:]) for label in reading.captures[0].matrix.gpus} if reading.captures else None
     for table in reading.p2p:
-        strange = indices is not None and not all(a in indices and b in indices for a, b in table.cells)
-        if not strange and (end is None or table.first.position < end):
-            found.append(_p2p_part(table, file))
+        part = _p2p_part(table, file)
+        strange = sorted({gpu.index for gpu in part.snapshot.gpus} - indices) if indices is not None else []
+        if end is not None and table.first.position > end:
+            part = part.bare("left out, for it stands behind the matrix of another machine")
+        elif strange:
+            names = ", ".join(f"GPU{index}" for index in strange[:8])
+            part = part.bare(f"left out, for it is about another machine: it has {names}, which the matrix has not")
+        found.append(part)
     return found
 
 
@@ -349,4 +361,5 @@ def _p2p_part(table: nvidia_smi_text.P2pTable, file: str) -> Part:
     facts = [P2p(a=a, b=b, **dict.fromkeys(kinds, status)) for (a, b), status in sorted(table.cells.items())]
     name = f"nvidia-smi topo -p2p {letters}".rstrip()
     gpus = [Gpu(index=index) for index in sorted({index for pair in table.cells for index in pair})]
-    return Part(Snapshot(sources=[source(name, notes)], gpus=gpus, p2p=facts if kinds else None), file)
+    snapshot = Snapshot(sources=[source(name, notes)], gpus=gpus, p2p=facts if kinds else None)
+    return Part(snapshot, file, count=table.count)

@@ -37,7 +37,7 @@ def build(snapshot: Snapshot) -> Topology:
 
     disagreements = [*given.printed.disagreements, *wiring.disagreements]
     joined = pairs.derive(graph, hierarchy, given, relations, wiring, counted, disagreements)
-    disagreements += reconcile.grants(snapshot, joined)
+    disagreements += [*reconcile.grants(snapshot, joined), *reconcile.cpus(snapshot)]
     hidden: Disagreement | None = None
     if given.has_tree:
         disagreements += reconcile.numa_nodes(given.gpus, hierarchy, given.printed.homes, given.tree_origin)

@@ -6,9 +6,10 @@ matrix. NVLinks: the state of each link, then a printed matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from topoadvisor import cpu_lists
 from topoadvisor.hardware.catalogue import GpuModel
 from topoadvisor.snapshot import Gpu, P2p, Snapshot
 from topoadvisor.topology.model import Disagreement, Pair
@@ -133,3 +134,44 @@ def _worse(entry: P2p, back: P2p | None) -> str | None:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+def _touched(nodes: Iterable[set[int]], near: set[int]) -> set[int]:
+    """All CPUs of the nodes that have one of these."""
+    return set().union(*(node for node in nodes if node & near))
+
+
+def cpus(snapshot: Snapshot) -> Iterator[Disagreement]:
+    """GPUs whose CPUs or NUMA node the host has not, or whose CPUs are neither in their node nor whole nodes with it.
+
+    One for each kind. A GPU may have fewer CPUs than its node, as in a container, or those of the whole socket.
+    """
+    host, origins = snapshot.host, snapshot.origins
+    nodes = {node.id: cpu_lists.parse(node.cpus or "") or set() for node in host.numa_nodes or ()}
+    online = cpu_lists.parse((host.cpu.online if host.cpu is not None else None) or "") or set()
+    every = online.union(*nodes.values())
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for gpu in snapshot.gpus:
+        near = cpu_lists.parse(gpu.cpu_affinity or "") or set()
+        node = nodes.get(gpu.numa_node if gpu.numa_node is not None else -1)
+        if every and near - every:
+            has = f"CPUs {gpu.cpu_affinity}"
+            found.setdefault((has, f"CPUs {cpu_lists.spell(every)}", "cpu_affinity"), []).append(gpu.index)
+        elif near and node and not near <= node and not (node <= near and near == _touched(nodes.values(), near)):
+            has, there = f"CPUs {gpu.cpu_affinity}", f"CPUs {cpu_lists.spell(node)} on NUMA node {gpu.numa_node}"
+            found.setdefault((has, there, "cpu_affinity"), []).append(gpu.index)
+        if any(nodes.values()) and gpu.numa_node is not None and gpu.numa_node >= 0 and node is None:
+            has = f"NUMA node {gpu.numa_node}"
+            found.setdefault((has, f"NUMA nodes {cpu_lists.spell(nodes)}", "numa_node"), []).append(gpu.index)
+    for (has, there, key), indexes in found.items():
+        listed = "host.numa_nodes" if nodes else "host.cpu.online"
+        yield Disagreement(
+            subject=_some([f"gpu:{index}" for index in indexes]),
+            quantity="place",
+            values=(
+                (origins.get(f"gpu:{indexes[0]}.{key}", "nvml"), has),
+                (origins.get(listed, "the host's own list"), there),
+            ),
+            believed=has,
+            why="Both are kept as they were read: texts of two machines or times, or CPUs that were taken offline.",
+        )
