@@ -342,19 +342,33 @@ def test_links_join_what_each_listing_says() -> None:
     assert (pair.nvlinks, pair.origin) == (1, "nvidia-smi nvlink")
 
 
-def test_far_ends_alone_say_that_links_are_up_and_that_is_inferred() -> None:
+def far_ends(count: int) -> Snapshot:
+    """What `-R` says of two GPUs whose board has 12 links."""
     heads = [line + "\n" for line in listing(*UUIDS[:2]).splitlines()]
     body = query(("1b", UUIDS[0]), ("43", UUIDS[1]))
-    body += "".join(head + "\t Link 0: Remote Device 00000000:A1:00.0: Link 4\n" for head in heads)
-    snapshot = text.read(body, "a")
-    assert snapshot.gpus[0].nvlinks == [
-        NvLink(link=0, active=True, remote_type="switch", remote_address="0000:a1:00.0")
-    ]
+    rows = "".join(f"\t Link {link}: Remote Device 00000000:A1:00.0: Link 4\n" for link in range(count))
+    return text.read(body + "".join(head + rows for head in heads), "a")
+
+
+def test_far_ends_alone_say_that_links_are_up_and_that_is_inferred() -> None:
+    snapshot = far_ends(12)
+    assert (snapshot.gpus[0].nvlinks or [])[0] == NvLink(
+        link=0, active=True, remote_type="switch", remote_address="0000:a1:00.0"
+    )
     source = snapshot.source("nvidia-smi nvlink -R")
     assert source is not None
     assert "up is inferred" in (source.reason or "")
     assert "NVSwitches is inferred" in (source.reason or "")
     assert graph.build(snapshot).pair("gpu:0", "gpu:1").through_switch
+
+
+def test_fewer_far_ends_than_the_board_has_links_say_not_how_many_are_up() -> None:
+    snapshot = far_ends(4)
+    assert [link.active for link in snapshot.gpus[0].nvlinks or []] == [None] * 4
+    assert graph.build(snapshot).pair("gpu:0", "gpu:1").nvlinks is None
+    matrix = text.read("\tGPU0\tGPU1\nGPU0\t X \tNV12\nGPU1\tNV12\t X \n", "b")
+    pair = graph.build(msgspec.structs.replace(snapshot, matrices=matrix.matrices)).pair("gpu:0", "gpu:1")
+    assert pair.nvlinks == 12
 
 
 def test_a_snapshot_and_a_text(tmp_path: Path) -> None:

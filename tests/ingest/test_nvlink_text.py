@@ -10,8 +10,9 @@ from topoadvisor.snapshot import NvLink
 CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus/other"
 CAPTURE = Path(__file__).resolve().parents[2] / "../shared/capture_h200x2"
 
-GPU0 = "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-00000000-0000-4000-8000-000000000000)\n"
-GPU1 = "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-00000000-0000-4000-8000-000000000001)\n"
+A100 = "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-00000000-0000-4000-8000-000000000000)\n"
+GPU0 = "GPU 0: NVIDIA Example (UUID: GPU-00000000-0000-4000-8000-000000000000)\n"
+GPU1 = "GPU 1: NVIDIA Example (UUID: GPU-00000000-0000-4000-8000-000000000001)\n"
 
 
 def links(block: nvlink_text.GpuBlock) -> list[NvLink] | None:
@@ -41,7 +42,11 @@ def test_link_states() -> None:
         (f"{GPU0}\t Link 0: 25 GB/s\n\t...\n{GPU1}\t Link 0: 25 GB/s\n\t...\n", [None, None]),
         (f"{GPU0}\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n{GPU1}\t Link 0: 25 GB/s\n", [2, None]),
         (f"{GPU0}\t Link 0: 25 GB/s\n{GPU1}\t Link 0: 25 GB/s\n...\n", [1, 1]),
-        (f"{GPU0}\t Link 0: 25 GB/s\n", [None]),  # its board has 12
+        (f"{A100}\t Link 0: 25 GB/s\n", [None]),  # its board has 12
+        (f"{A100}\t Link 0: 25 GB/s\n{A100.replace('0', '1', 1)}\t Link 0: 25 GB/s\n", [None, None]),
+        (f"{A100}\t Link 0: 25 GB/s\n\t Link 1: <inactive>\n", [None]),  # the end may be cut
+        (f"{A100}\t Link 0: 25 GB/s\n\t Link 1: <inactive>\n{GPU1}", [2, None]),
+        (f"{GPU0}\t Link 0: 25 GB/s\n{GPU1}\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n", [None, 2]),
         (f"{GPU0}\t Link 0: 25 GB/s\n{GPU1}NVML: all links are inActive\n", [1, 0]),
     ],
 )
@@ -52,8 +57,8 @@ def test_links_that_are_left_out_or_cut_off_are_not_down(text: str, counts: list
 
 def test_gpus_left_out_do_not_make_the_links_before_them_incomplete() -> None:
     (listing,) = nvlink_text.parse(
-        "GPU 0: NVIDIA H800 (UUID: GPU-0)\n Link 0: 26.562 GB/s\n...\n"
-        "GPU 7: NVIDIA H800 (UUID: GPU-7)\n Link 0: 26.562 GB/s\n"
+        "GPU 0: NVIDIA Example (UUID: GPU-0)\n Link 0: 26.562 GB/s\n...\n"
+        "GPU 7: NVIDIA Example (UUID: GPU-7)\n Link 0: 26.562 GB/s\n"
     )
     assert [links(block) for block in listing.blocks.values()] == [[NvLink(link=0, active=True, raw_mbps=26562)]] * 2
 

@@ -130,7 +130,9 @@ def complete(
         if gpu.nvlinks:
             model = catalogue.gpu_model(gpu.name, gpu.pci_device)
             behind_switch = model is not None and model.nvswitch is True and len(homes) == len(gpus)
-            links = [_with_far_end(link, homes, devices, behind_switch) for link in gpu.nvlinks]
+            cut = model is not None and len(gpu.nvlinks) < (model.max_nvlinks or 0)
+            cut = cut and all(link.active is not False for link in gpu.nvlinks)
+            links = [_with_far_end(link, homes, devices, behind_switch, cut=cut) for link in gpu.nvlinks]
             up = up or any(new.active and old.active is None for old, new in zip(gpu.nvlinks, links, strict=True))
             switches = switches or any(
                 new.remote_type == "switch" and old.remote_type is None and new.remote_address not in devices
@@ -150,12 +152,15 @@ def complete(
 
 
 def _with_far_end(
-    link: NvLink, homes: Mapping[str, int], devices: Mapping[str, PciDevice], behind_switch: bool
+    link: NvLink, homes: Mapping[str, int], devices: Mapping[str, PciDevice], behind_switch: bool, *, cut: bool
 ) -> NvLink:
-    """The link with the kind of its far end, where the address tells, and up when it shows one at all."""
+    """The link with the kind of its far end, where the address tells, and up when it shows one at all.
+
+    `cut`: the GPU has more links than are listed, so that those that are up are not counted by them.
+    """
     if link.remote_address is None and not link.remote_hidden:
         return link
-    active = True if link.active is None else link.active
+    active = True if link.active is None and not cut else link.active
     kind = link.remote_type
     if kind is None and link.remote_address is not None:
         device = devices.get(link.remote_address)

@@ -109,20 +109,22 @@ def listings(lines: Iterable[Line]) -> list[Listing]:
 
 
 def _elide(listing: Listing, *, last: bool) -> None:
-    """Forget the links of GPUs of which some are left out: those with fewer than others have, before an ellipsis or at
-    the end of the text. With as many as they, whole GPUs are left out. A GPU alone is held against its board: a link
-    that is down is listed too.
+    """Forget the links of GPUs of which some are left out.
+
+    Links are left out before an ellipsis, at the end of the text, and where fewer are listed than the board has and
+    none as inactive: a link that is down is listed too. With as many as other GPUs have, whole GPUs are left out.
     """
     blocks = list(listing.blocks.values())
     whole = max((len(block.links or ()) for block in blocks if not block.followed_by_ellipsis), default=0)
     cut = last and listing.option in ("-s", "-R")
     for block in blocks:
-        at_end = cut and block is blocks[-1]
-        if at_end and len(blocks) == 1:
-            model = catalogue.gpu_model(block.name)
-            whole = max(whole, (model.max_nvlinks if model is not None else None) or 0)
-        doubtful = block.followed_by_ellipsis or at_end
-        if doubtful and block.links and (len(block.links) < whole or (block.followed_by_ellipsis and not whole)):
+        model = catalogue.gpu_model(block.name)
+        board = (model.max_nvlinks if model is not None else None) or 0
+        doubtful = block.followed_by_ellipsis or (cut and block is blocks[-1])
+        short = len(block.links or ()) < (max(whole, board) if len(blocks) == 1 else whole)
+        if listing.option == "-s" and all(link.active for link in (block.links or {}).values()):
+            doubtful, short = True, len(block.links or ()) < max(whole, board)
+        if doubtful and block.links and (short or (block.followed_by_ellipsis and not whole)):
             block.elided, block.links = True, None
         elif block.followed_by_ellipsis and block.links is None:
             block.elided = True
