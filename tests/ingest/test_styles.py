@@ -100,6 +100,15 @@ def markdown(table: str) -> str:
     return "\n".join(drawn)
 
 
+def latex(table: str) -> str:
+    rows = [
+        [cell.strip().replace("_", "\\_").replace("-", "--") for cell in line.split("\t")]
+        for line in re.sub(r"\t+", "\t", table).split("\n")
+    ]
+    drawn = [" & ".join([f"\\textbf{{{row[0]}}}", *row[1:]]) + " \\\\ \\cline{1-2}" for row in rows if any(row)]
+    return "\n".join(["\\begin{tabular}{l}", "\\toprule", *drawn, "\\bottomrule", "\\end{tabular}"])
+
+
 def glued_header(table: str) -> str:
     heading, newline, rows = table.partition("\n")
     return re.sub(r"\t(?=GPU\d|NIC\d|mlx5)", "", heading) + newline + rows
@@ -230,6 +239,7 @@ FULL_MATRIX: dict[str, Style] = {
     "realigned": table_only(realigned(2)),
     "realigned to the right": table_only(realigned(3, right=True)),
     "markdown": table_only(markdown),
+    "LaTeX": table_only(latex),
     "non-breaking spaces": lambda text: text.expandtabs(8).replace("  ", "\xa0 "),
     "HTML table": table_only(html_table),
     "box": table_only(boxed),

@@ -460,3 +460,21 @@ def test_cells_that_a_formatter_broke_inside_their_column() -> None:
     halves = one(DRAWN.replace("0-31, ", "0-31  "))
     assert halves.cpu_affinity["GPU0"] is None
     assert [(cell.row, cell.text) for cell in halves.damaged] == [("GPU0", "0-31 64-95")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We saw GPU0 X SYS in the matrix, which is strange.\n",
+        "GPU1 SYS X is the second row of my matrix\n",
+        "In our box we have GPU0 GPU1.\nThen GPU0 X SYS appears, and GPU1 SYS X as well.\n",
+    ],
+)
+def test_rows_in_a_sentence_are_no_machine(text: str) -> None:
+    with pytest.raises(InputError):
+        parse(text)
+
+
+def test_a_remark_behind_a_row_of_a_table_is_no_sentence() -> None:
+    (matrix,) = parse("\tGPU0\tGPU1\nGPU0\t X \tSYS  <- this one is odd\nGPU1\tSYS\t X   and this one too\n")
+    assert matrix.cells["GPU0"] == {"GPU1": "SYS"}

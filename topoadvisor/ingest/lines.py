@@ -35,6 +35,20 @@ _NOISE = re.compile(
   | \\(?=[_*])                                           # Markdown's escapes""",
     re.X | re.I,
 )
+_LATEX_CELL = re.compile(r"(?<!\\)&(?!\#?[0-9A-Za-z]{1,8};)")
+"""Where a cell of LaTeX ends; no entity of HTML."""
+_LATEX_LABEL = re.compile(r"\s{0,40}(?:GPU|NIC|mlx)[0-9][\w\\]{0,20}\s{0,20}&")
+_LATEX = re.compile(
+    r"""
+    (?P<bar>(?<!\\)& | \\\\(?:\[[^][]{0,20}\])?)                   # the end of a cell, or of a row
+  | (?P<space>~)
+  | (?P<dash>---?)
+  | \\[a-z]{0,8}(?:rule|line)(?:\{[^{}]{0,20}\}|\([a-z]{0,2}\))*   # the rule below a row
+  | \\multicolumn\{[^{}]{0,20}\}\{[^{}]{0,20}\}\{
+  | \\[A-Za-z]{1,20}(?:\{|\s{0,8}) | [{}]
+  | \\(?=[_&%#])""",
+    re.X,
+)
 _INSTEAD = {"space": " ", "tab": "\t", "dash": "-", "bar": "|"}
 _DEVICE = re.compile(r"(?:GPU|NIC|NVMe)[0-9]|mlx[0-9]_")
 _HEADER_START = re.compile(r"(?<!\w)GPU0\s(?!\s*X\s)")
@@ -127,7 +141,7 @@ def cleaned(position: int, number: int, raw: str, offset: int = 0) -> Line:
     pieces: list[str] = []
     shifts = [(0, offset)]
     length, last = 0, 0
-    for match in _NOISE.finditer(raw):
+    for match in (_LATEX if "&" in raw and _is_latex_row(raw) else _NOISE).finditer(raw):
         kept = raw[last : match.start()]
         kept += _INSTEAD.get(match.lastgroup or "", "")
         pieces.append(kept)
@@ -145,3 +159,9 @@ def without(line: Line, count: int) -> Line:
     removed = line.column(count) - 1
     later = ((place - count, shift + count) for place, shift in line.shifts if place > count)
     return line._replace(text=line.text[count:], shifts=((0, removed), *later))
+
+
+def _is_latex_row(raw: str) -> bool:
+    """Cells end with `&`, and the row with two backslashes or, the last one, without."""
+    cells = sum(1 for _ in islice(_LATEX_CELL.finditer(raw), 2))
+    return cells > 0 and ("\\\\" in raw[raw.rfind("&") :] or (cells > 1 and _LATEX_LABEL.match(raw) is not None))

@@ -131,12 +131,23 @@ def _is_link_matrix(found: cells.FittedTable) -> bool:
 
 
 def _is_prose(table: tables.Table, found: cells.FittedTable) -> bool:
-    """A GPU's name with an X behind it, no heading above it and no list of CPUs behind it, is a part of a sentence."""
-    headings = table.header.columns if table.header is not None else ()
+    """A part of a sentence: words go on behind each row, and stand in the heading if there is one; or a GPU's name with
+    an X behind it, no heading above it and no list of CPUs behind it.
+    """
+    heading = table.header
+    in_words = heading is None or (not heading.affinities and _words(heading.text.split()))
+    if in_words and all(_words(token.text for token in row.row.tokens[len(found.columns) :]) for row in found.rows):
+        return True
+    headings = heading.columns if heading is not None else ()
     if len(found.columns) > 1 or headings == found.columns:
         return False
     words = [token.text for row in found.rows for token in row.row.tokens]
     return not any(tables.is_affinity(word) and not word.isdecimal() for word in words)
+
+
+def _words(texts: Iterable[str]) -> bool:
+    """There are at least two words that stand in no table."""
+    return sum(text.strip(".,:;").isalpha() and not tables.is_relation(text) for text in texts) > 1
 
 
 def _is_more_columns(found: cells.FittedTable, matrix: Matrix) -> bool:
