@@ -41,7 +41,15 @@ TABLES = Path(catalogue.__file__).parent
         ("Tesla T4", "T4", "pcie", 0),
         ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090", "pcie", 0),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "GeForce RTX 40 laptop", "mobile", 0),
-        ("NVIDIA GeForce RTX 5060 Ti", "GeForce RTX 50", "pcie", 0),
+        ("NVIDIA GeForce RTX 5060 Ti", "GeForce RTX 5050 or 5060", "pcie", 0),
+        ("NVIDIA GeForce RTX 5080", "GeForce RTX 5070 or 5080", "pcie", 0),
+        ("NVIDIA GeForce RTX 5080 Laptop GPU", "GeForce RTX 50 laptop", "mobile", 0),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "RTX 4000 Ada or 5000 Ada", "pcie", 0),
+        ("NVIDIA RTX 2000 Ada Generation", "RTX 2000 Ada", "pcie", 0),
+        ("Quadro RTX 5000", "Quadro RTX 5000", "pcie", 1),
+        ("NVIDIA TITAN Xp", "TITAN X or Xp", "pcie", 0),
+        ("NVIDIA TITAN X (Pascal)", "TITAN X or Xp", "pcie", 0),
+        ("Tesla P4", "P4", "pcie", 0),
         ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090", "pcie", 4),
         ("GeForce RTX 2080 Ti", "GeForce RTX 2080 Ti", "pcie", 2),
         ("NVIDIA RTX 5000 Ada Generation Laptop GPU", "RTX Ada laptop", "mobile", 0),
@@ -74,12 +82,33 @@ def test_a_device_id_stands_in_for_a_name() -> None:
         ("NVIDIA GeForce RTX 5090", False),
         ("GeForce RTX 2080 Ti", False),
         ("NVIDIA GeForce RTX 3090", None),
+        ("TITAN RTX", False),
+        ("NVIDIA L40S", None),
     ],
 )
 def test_peer_to_peer_over_pcie(name: str, granted: bool | None) -> None:
     model = catalogue.gpu_model(name)
     assert model is not None
     assert model.p2p_over_pcie is granted
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("NVIDIA GeForce RTX 5070 Ti", 16),
+        ("NVIDIA GeForce RTX 5060", 8),
+        ("NVIDIA GeForce RTX 4080 SUPER", 16),
+        ("NVIDIA GeForce RTX 4060 Ti", 8),
+        ("NVIDIA RTX 4000 SFF Ada Generation", 16),
+        ("NVIDIA A16", 8),
+        ("NVIDIA A10G", 16),
+        ("NVIDIA H20", None),
+    ],
+)
+def test_pcie_width(name: str, width: int | None) -> None:
+    model = catalogue.gpu_model(name)
+    assert model is not None
+    assert model.pcie_width == width
 
 
 def test_every_name_of_every_family_leads_to_it() -> None:
@@ -241,6 +270,7 @@ def test_no_band_where_nobody_measured() -> None:
 
 def test_copies_through_the_host() -> None:
     assert catalogue.staged_copy_range(5, 16) == (36.0, 39.0)
+    assert catalogue.staged_copy_range(3, 16) == (8.5, 11.5)
     assert catalogue.staged_copy_range(4, 8) == (5.5, 11.25)
     assert catalogue.staged_copy_range(6, 16) is None
     assert catalogue.staged_copy_range(None, 16) is None

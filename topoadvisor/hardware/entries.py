@@ -40,19 +40,27 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     values: list[Value]
+    unknown: list[str]
+    """Names of what the catalogue would hold and nobody published."""
 
 
 class _Values:
-    """Gathers values, each cited by those of a row's sources that give its column."""
+    """Gathers values, each cited by those of a row's sources that give its column, and the names of those that lack."""
 
     def __init__(self) -> None:
         self.values: list[Value] = []
+        self.unknown: list[str] = []
+
+    def entry(self, kind: Kind, name: str, summary: str) -> Entry:
+        return Entry(kind=kind, name=name, summary=summary, values=self.values, unknown=self.unknown)
 
     def add(self, row: Any, legend: Mapping[str, SourceRow], columns: Mapping[str, str], **renamed: Any) -> None:
         """Take the columns (name in the table → name shown) of a row that are set; `renamed` gives other values."""
         keys = (*row.sources, *getattr(row, "measured", ()))
         for column, name in columns.items():
             value = renamed.get(column, getattr(row, column, None))
+            if value is None:
+                self.unknown.append(name)
             if value is None or value == () or value == {}:
                 continue
             self.put(name, value, (legend[key] for key in keys if column in legend[key].gives))
@@ -160,10 +168,13 @@ def _gpu(family: Family) -> Entry:
     if kind is not None:
         values.add(kind, tables.links().sources, {"gbps": "one NVLink, GB/s per direction"})
     values.add(chip, table.sources, {"pcie_gen": _CHIP["pcie_gen"]})
-    values.add(family, table.sources, {name: _BOARD[name] for name in list(_BOARD)[2:]})
+    told = [
+        name for name in list(_BOARD)[2:] if name != "nvswitch" or family.nvswitch is not None or family.form is None
+    ]
+    values.add(family, table.sources, {name: _BOARD[name] for name in told})
     links = f"{family.max_nvlinks} NVLinks" if family.max_nvlinks else "no NVLink" if family.max_nvlinks == 0 else ""
     parts = (chip.architecture, f"sm {chip.compute_capability}", family.form, links)
-    return Entry(kind="gpu", name=family.family, summary=", ".join(filter(None, parts)), values=values.values)
+    return values.entry("gpu", family.family, ", ".join(filter(None, parts)))
 
 
 def _cpu(part: Part) -> Entry:
@@ -181,7 +192,7 @@ def _cpu(part: Part) -> Entry:
     values.add(part, table.sources, {"pcie_gen": "PCIe generation", "peer_copy_across": "peer copy across sockets"})
     real = f"{part.inter_socket_gbps:g} GB/s between sockets, " if part.inter_socket_gbps else ""
     nccl = f"NCCL counts {rule.gbps:g}" if rule else "no rule of NCCL"
-    return Entry(kind="cpu", name=part.name, summary=f"{part.vendor}, {real}{nccl}", values=values.values)
+    return values.entry("cpu", part.name, f"{part.vendor}, {real}{nccl}")
 
 
 def _constants(values: _Values, rule: NcclRule) -> None:
@@ -202,7 +213,7 @@ def _rules() -> Iterator[Entry]:
         about = "" if rule.family is None else f" family {rule.family}"
         about += "" if rule.model_from is None else f" from model {rule.model_from}"
         summary = f"NCCL counts {rule.gbps:g} GB/s between NUMA nodes"
-        yield Entry(kind="cpu", name=f"any {rule.vendor}{about}", summary=summary, values=values.values)
+        yield values.entry("cpu", f"any {rule.vendor}{about}", summary)
 
 
 def _nvlink(kind: NvlinkKind) -> Entry:
@@ -219,7 +230,7 @@ def _nvlink(kind: NvlinkKind) -> Entry:
         "bi_over_uni_by_count": "both directions / one by links per pair",
     }
     values.add(kind, tables.links().sources, columns)
-    return Entry(kind="nvlink", name=kind.kind, summary=f"{kind.gbps:g} GB/s per link", values=values.values)
+    return values.entry("nvlink", kind.kind, f"{kind.gbps:g} GB/s per link")
 
 
 def _pcie(gen: int, row: PcieRow) -> Entry:
@@ -233,10 +244,8 @@ def _pcie(gen: int, row: PcieRow) -> Entry:
         "staged": "copy through host memory over x16, GB/s",
     }
     copy = {name: share for name, share in msgspec.to_builtins(row.copy).items() if share is not None}
-    values.add(row, tables.links().sources, columns, copy=copy)
-    return Entry(
-        kind="pcie", name=f"PCIe {gen}", summary=f"{row.payload_lane_gbps * 16:.1f} GB/s over x16", values=values.values
-    )
+    values.add(row, tables.links().sources, columns, copy=copy or None)
+    return values.entry("pcie", f"PCIe {gen}", f"{row.payload_lane_gbps * 16:.1f} GB/s over x16")
 
 
 def _system(system: System) -> Entry:
@@ -248,7 +257,7 @@ def _system(system: System) -> Entry:
         "numa_nodes": "NUMA nodes with GPUs",
     }
     values.add(system, tables.systems().sources, columns)
-    return Entry(kind="system", name=system.name, summary=f"{system.what} ({system.gpu})", values=values.values)
+    return values.entry("system", system.name, f"{system.what} ({system.gpu})")
 
 
 def table(found: Iterable[Entry]) -> str:
@@ -268,6 +277,8 @@ def describe(entry: Entry) -> str:
             lines.append(f"  {source.what} ({when})")
             if source.url:
                 lines.append(f"    {source.url}")
+    if entry.unknown:
+        lines.append(f"\nnot known, for want of a public source: {'; '.join(entry.unknown)}")
     return "\n".join(lines) + "\n"
 
 
