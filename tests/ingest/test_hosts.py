@@ -75,6 +75,10 @@ SEVERAL: dict[str, Callable[[str, str], str]] = {
         ("[1] 10:00:00 [SUCCESS] node1", first), ("[2] 10:00:00 [SUCCESS] node2", second)
     ),
     "headings": lambda first, second: ran(("### Node 1\n```", first + "```\n"), ("### Node 2\n```", second + "```\n")),
+    "sentences as headings": lambda first, second: ran(("On node1:", first), ("And on node2:", second)),
+    "letters as names": lambda first, second: ran(("Node A (master)", first), ("Node B (worker)", second)),
+    "counted in words": lambda first, second: ran(("First node:", first), ("Second node:", second)),
+    "any names that print the same": lambda first, second: ran(("== before ==", first), ("== after ==", second)),
     "headings with names": lambda first, second: ran(("Host: alpha", first), ("Host: beta", second)),
     "YAML": lambda first, second: ran(("node1: |", marked("  ", first)), ("node2: |", marked("  ", second))),
     "prompts": lambda first, second: ran(
@@ -119,6 +123,11 @@ ONE = {
     "tail": ran(("==> topo.txt <==", LINKS), ("==> nvlink.txt <==", STATUS)),
     "steps": ran(("### Step 1", LINKS), ("### Step 2", STATUS)),
     "versions": ran(("### v1", LINKS), ("### v2", STATUS)),
+    "NUMA nodes": ran(("NUMA node 0:", LINKS), ("NUMA node 1:", STATUS)),
+    "a container with the name of its host": ran(
+        ("root@node1:~# uname -a", "Linux node7 6.8.0-1 #1 SMP\n"), ("root@node1:~# nvidia-smi", LINKS + STATUS)
+    ),
+    "titles": ran(("Topology:", LINKS), ("Links:", STATUS)),
     "devices": ran(("mlx5_0:", LINKS), ("mlx5_1:", STATUS)),
     "one host under two prompts": ran(("(a) me@node1:/x$ nvidia-smi", LINKS), ("(b) me@node1.example:/y$ x", STATUS)),
     "a shell": ran(("bash-5.1# nvidia-smi topo -m", LINKS), ("sh-4.4# nvidia-smi nvlink -s", STATUS)),

@@ -98,7 +98,15 @@ _BETWEEN_RULES = re.compile(rf"\s{{0,8}}(?P<name>{_NODES}(?:,{_NODES}){{0,60}})(
 _ANSIBLE = re.compile(rf"(?P<name>{_NAME}) \| [A-Z]{{2,20}}!?(?: \|| =>).{{0,80}}")
 _PSSH = re.compile(rf"\[[0-9]{{1,6}}\] [0-9:]{{8}} \[(?:SUCCESS|FAILURE)\] (?P<name>{_NAME}).{{0,80}}")
 _SAID = re.compile(rf"(?:host(?:name)?|node(?:name)?|server|machine)\s*[:=]\s*(?P<name>{_NAME})", re.I)
-_ALONE = re.compile(rf"(?P<name>(?:(?:node|host|server|machine|worker|box)\s{{1,2}}#?)?{_NODES})", re.I)
+_ALONE = re.compile(rf"(?P<name>{_NODES})")
+_KIND = r"(?:node|host|server|machine|worker|box|dgx|hgx|pod)"
+_MACHINE = re.compile(
+    rf"(?<![\w./-])(?<!numa )(?:(?P<stem>[\w-]{{0,40}}?{_KIND}[-_ #]{{0,3}})(?P<number>[0-9]{{1,5}}"
+    r"|(?-i:[A-H]|(?<=[-_])[a-h]))"
+    rf"|(?P<ordinal>first|second|third|fourth|other|1st|2nd|3rd|4th)\s(?P<kind>{_KIND}))(?![\w-])",
+    re.I,
+)
+_MOST_SPACES: Final = 5
 _WIDEST_HEADING: Final = 200
 _DECORATION: Final = " \t#*=-<>~:|`"
 
@@ -150,7 +158,7 @@ def named(name: str, *, sure: bool = True) -> Mark | None:
     words = re.split(r"[-_.\s]", name.lower())
     if _NOBODY.fullmatch(name) or all(word in _WORDS for word in words if word):
         return None
-    return Mark(name, sure and not _PROCESS.fullmatch(name))
+    return Mark(name, sure and not is_process(name))
 
 
 class Prompt(NamedTuple):
@@ -196,15 +204,30 @@ def sure_heading(before: str, text: str, after: str) -> Mark | None:
 
 
 def heading(text: str) -> tuple[str, str] | None:
-    """A name alone on its line and what it has in common with those of other machines: (`node1`, `node`)."""
-    words = text.strip(_DECORATION)
-    match = _ALONE.fullmatch(words) if len(text) <= _WIDEST_HEADING and words.count(" ") < 3 else None
-    if match is None or named(match["name"]) is None or "```" in text:
+    """The name of a heading and what it has in common with those of other machines: (`node1`, `node`).
+
+    The second is empty for a name without a number, and such a one only counts where something sets it off.
+    """
+    if len(text) > _WIDEST_HEADING or "```" in text:
         return None
-    name = re.sub(r"[\s#]", "", match["name"])
-    stem = _STEM.fullmatch(re.sub(r"\[.*?\]", "0", name).partition(".")[0])
+    words = text.strip(_DECORATION)
+    if words.count(" ") > _MOST_SPACES:
+        return None
+    if (machine := _MACHINE.search(words)) is not None:
+        kind = (machine["stem"] or machine["kind"]).lower().rstrip("-_ ")
+        return f"{kind}{machine['number'] or machine['ordinal']}", kind
+    match = _ALONE.fullmatch(words)
+    if match is None or named(match["name"]) is None:
+        return None
+    stem = _STEM.fullmatch(re.sub(r"\[.*?\]", "0", match["name"]).partition(".")[0])
     common = stem[1].lower().strip("-_") if stem is not None else ""
-    return (name, common) if common not in _NO_STEM else None
+    set_off = common or (text.strip() != words and not text[0].isspace())
+    return (match["name"], common) if common not in _NO_STEM and set_off else None
+
+
+def is_process(name: str) -> bool:
+    """A rank, a container or a file."""
+    return _PROCESS.fullmatch(name) is not None
 
 
 def hosts(names: str) -> frozenset[str]:

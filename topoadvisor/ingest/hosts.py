@@ -63,7 +63,9 @@ def groups(text: Sequence[Line]) -> list[Group]:
     if by_prefix and known and _repeats(stripped, ["host" if names else "nobody" for names in sure]):
         return _by_host(stripped, sure)
     told_by = {
-        writer for line, writer in zip(stripped, writers, strict=True) if writer and host_marks.anchor(line.text)
+        writer
+        for line, writer in zip(stripped, writers, strict=True)
+        if writer and host_marks.is_process(writer) and host_marks.anchor(line.text)
     }
     return [Group(known, stripped, assumed=len(told_by) > 1)]
 
@@ -148,7 +150,8 @@ def _below(text: Sequence[Line], taken: Sequence[Mark | None]) -> list[Mark | No
             continue
         before = text[place - 1].text if place else ""
         after = text[place + 1].text if place + 1 < len(text) else ""
-        if (mark := host_marks.sure_heading(before, line.text, after) or weak.get(place)) is not None:
+        mark = host_marks.sure_heading(before, line.text, after) or weak.get(place)
+        if mark is not None and (mark.sure or current is None or not current.sure):
             current, by_prompt = mark, False
         elif (prompt := host_marks.prompt(line.text)) is not None and (
             by_prompt or current is None or (prompt.mark is not None and prompt.mark.sure)
@@ -159,27 +162,29 @@ def _below(text: Sequence[Line], taken: Sequence[Mark | None]) -> list[Mark | No
 
 
 def _headings(text: Sequence[Line], taken: Sequence[Mark | None]) -> dict[int, Mark]:
-    """Names alone on their lines with output below, of which several have all but a number or letter in common."""
+    """Headings with output below: hosts where several have all but a number or letter in common, else labels."""
     found: dict[int, tuple[str, str]] = {}
     for place, line in enumerate(text):
-        if taken[place] is None and (name := host_marks.heading(line.text)) is not None and _leads(text, place):
+        name = host_marks.heading(line.text) if taken[place] is None and line.text else None
+        if name is not None and not _is_output(line.text) and _leads(text, place):
             found[place] = name
     alike = Counter(stem for _, stem in set(found.values()))
-    sure = {place: Mark(name, sure=True) for place, (name, stem) in found.items() if stem and alike[stem] > 1}
-    return sure or {place: Mark(name, sure=False) for place, (name, _) in found.items() if _indents(text, place)}
+    return {
+        place: Mark(name, sure=bool(stem))
+        for place, (name, stem) in found.items()
+        if (alike[stem] > 1 if stem else host_marks.named(name))
+    }
 
 
 def _leads(text: Sequence[Line], place: int) -> bool:
     """Whether output about a machine begins right below."""
     following = (line.text for line in text[place + 1 : place + 4 * _NEAR] if line.text and not line.text.isspace())
-    return any(host_marks.anchor(each) or host_marks.prompt(each) for each in islice(following, _NEAR))
+    return any(_is_output(each) for each in islice(following, _NEAR))
 
 
-def _indents(text: Sequence[Line], place: int) -> bool:
-    """A line such as `name:` with all that follows further in, as salt prints it."""
-    following = [line.text for line in text[place + 1 : place + 1 + _NEAR] if line.text and not line.text.isspace()]
-    head = text[place].text.rstrip()
-    return head.endswith((":", "|")) and head[0].isalnum() and all(each.startswith("    ") for each in following)
+def _is_output(text: str) -> bool:
+    """Output about a machine, or a command."""
+    return host_marks.anchor(text) or host_marks.prompt(text) is not None
 
 
 def _repeats(text: Sequence[Line], writers: Sequence[str | None]) -> bool:
