@@ -240,3 +240,17 @@ def test_a_link_that_lspci_shows_narrow_is_narrow_below_a_printed_matrix_too() -
     built = graph.build(read(f"{MATRIX}\n{CARDS}"))
     rates = {a: edge["gbps"] for a, b, edge in built.graph.edges(data=True) if a.startswith("gpu:")}
     assert rates["gpu:1"] == pytest.approx(2 * rates["gpu:0"], rel=1e-3)
+
+
+def test_bridges_that_another_listing_shows_are_not_missed() -> None:
+    blocks = "".join(
+        f"{bus}:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)\n"
+        "\tLnkSta:\tSpeed 32GT/s, Width x16\n"
+        for bus in ("17", "65")
+    )
+    tree = "-+-[0000:16]---00.0-[17]----00.0\n \\-[0000:00]-+-00.0\n             \\-1f.0\n"
+    assert text.read(blocks, "a").sources[0].reason == "the bridges above bus 0000:17, 0000:65 are not in the text"
+    both = text.read(f"{blocks}\n$ lspci -t\n{tree}", "a")
+    said = both.source("lspci -vv")
+    assert said is not None
+    assert said.reason == "the bridges above bus 0000:65 are not in the text"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from topoadvisor.ingest import detect
 from topoadvisor.snapshot import Gpu, Matrix, Snapshot
 from topoadvisor.topology import matrix
 from topoadvisor.topology.graph import build
@@ -82,3 +83,14 @@ def test_gpus_that_only_an_old_table_shows_are_left_out_and_told(table: Callable
     assert "The printed matrix shows GPU1, which this machine has not: left out." in one.notes
     both = build(Snapshot(matrices=[printed]))
     assert both.gpus == ("gpu:0", "gpu:1")
+
+
+def test_what_scan_shows_is_what_is_believed() -> None:
+    text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV18\tSOC\nGPU1\tNV18\t X \tSOC\nGPU2\tSOC\tSOC\t X \n"
+    for gpu in (0, 1):
+        text += f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-4000-8000-00000000000{gpu})\n"
+        text += "".join(f"\t Link {link}: {'26.562 GB/s' if link < 16 else '<inactive>'}\n" for link in range(18))
+    snapshot = detect.from_bytes(text.encode(), file="paste")
+    shown = matrix.shown(snapshot, build(snapshot))
+    assert shown.cells["GPU0"] == {"GPU1": "NV16", "GPU2": "SOC"}
+    assert snapshot.matrices[0].cells["GPU0"] == {"GPU1": "NV18", "GPU2": "SOC"}

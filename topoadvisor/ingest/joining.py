@@ -9,9 +9,12 @@ import msgspec
 
 from topoadvisor import pci
 from topoadvisor.hardware import catalogue
+from topoadvisor.ingest import lspci
 from topoadvisor.ingest.part import Part
 from topoadvisor.snapshot import Gpu, NvLink, PciDevice, Snapshot
 
+_NAMED = 6
+"""Buses that a text names before it counts the rest."""
 IN_BUS_ORDER = (
     "which GPU is which is inferred: there are as many as elsewhere, and the driver numbers them in bus order"
 )
@@ -148,7 +151,18 @@ def complete(
     for place, part in enumerate(parts):
         if part.source.name == "nvidia-smi nvlink -R" and reasons:
             parts[place] = part.noted(reason="; ".join(reasons))
+        elif part.source.name == lspci.DETAILED and (lost := _without_bridges(part, devices)) is not None:
+            parts[place] = part.noted(reason=lost)
     return done
+
+
+def _without_bridges(part: Part, devices: Mapping[str, PciDevice]) -> str | None:
+    """The buses of this part whose bridges no part shows; None when there are none."""
+    shown = (devices.get(function.address, function) for function in part.snapshot.pci or ())
+    lost = [function.address for function in shown if function.parent is None and function.root is None]
+    buses = list(dict.fromkeys(address.rpartition(":")[0] for address in lost))
+    more = f" and {len(buses) - _NAMED} more" if len(buses) > _NAMED else ""
+    return f"the bridges above bus {', '.join(buses[:_NAMED])}{more} are not in the text" if buses else None
 
 
 def _with_far_end(

@@ -18,6 +18,8 @@ from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part, decimal, number, source
 from topoadvisor.snapshot import Gpu, PciDevice, Snapshot
 
+DETAILED: Final = "lspci -vv"
+"""The output whose bridges say which buses are below them."""
 BLOCK_LINE: Final = re.compile(
     r"^\s*(?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) "
     r"(?P<class>[A-Za-z0-9][^:\[\]]{2,60}?)(?: \[(?P<code>[0-9a-f]{4})\])?: (?P<rest>\S.{0,300})"
@@ -118,7 +120,7 @@ def tree_part(lines: Iterable[Line], file: str) -> Part | None:
         for function in _tree_line(line.text.expandtabs(8).rstrip(), columns):
             functions.setdefault(function.address, function)
     named = any(function.description for function in functions.values())
-    return _part("lspci -tv" if named else "lspci -t", functions, [], file)
+    return _part("lspci -tv" if named else "lspci -t", functions, file)
 
 
 def _tree_line(text: str, columns: dict[int, tuple[str, str, str | None]]) -> Iterator[_Function]:
@@ -177,8 +179,9 @@ def block_part(lines: Iterable[Line], file: str) -> Part | None:
         elif current is not None and DETAIL.match(line.text):
             detailed = True
             _read_detail(current, line.text.strip())
-    notes = _hang_up(functions) if detailed else _hang_on_bus_zero(functions)
-    return _part("lspci -vv" if detailed else "lspci -nn" if numbers else "lspci", functions, notes, file)
+    hang = _hang_up if detailed else _hang_on_bus_zero
+    hang(functions)
+    return _part(DETAILED if detailed else "lspci -nn" if numbers else "lspci", functions, file)
 
 
 def _identify(function: _Function, text: str) -> None:
@@ -213,20 +216,17 @@ def _read_detail(function: _Function, text: str) -> None:
         function.details.setdefault(key, value.strip())
 
 
-def _hang_up(functions: dict[str, _Function]) -> list[str]:
-    """Say what is above each function, by the bus numbers of the bridges. Returns what could not be told."""
+def _hang_up(functions: dict[str, _Function]) -> None:
+    """Say what is above each function, by the bus numbers of the bridges."""
     above: dict[tuple[str, int], _Function] = {}
     for function in functions.values():
         if function.buses is not None and function.buses[0] > 0:
             above[function.place[0], function.buses[0]] = function
     roots = {function.place for function in functions.values() if _on_root_bus(function)}
-    missing: dict[str, None] = {}
     for function in functions.values():
         bridge = above.get(function.place)
         if bridge is not None and bridge.address != function.address:
             function.parent = bridge.address
-        elif function.place not in roots:
-            missing[f"{function.place[0]}:{function.place[1]:02x}"] = None
     for function in functions.values():
         top = function
         seen = {function.address}
@@ -235,11 +235,6 @@ def _hang_up(functions: dict[str, _Function]) -> list[str]:
             top = functions[top.parent]
         if top.place in roots:
             function.root = f"{top.place[0]}:{top.place[1]:02x}"
-    buses = list(missing)
-    if not buses:
-        return []
-    more = f" and {len(buses) - 6} more" if len(buses) > 6 else ""
-    return [f"the bridges above bus {', '.join(buses[:6])}{more} are not in the text"]
 
 
 def _on_root_bus(function: _Function) -> bool:
@@ -249,14 +244,13 @@ def _on_root_bus(function: _Function) -> bool:
     )
 
 
-def _hang_on_bus_zero(functions: dict[str, _Function]) -> list[str]:
+def _hang_on_bus_zero(functions: dict[str, _Function]) -> None:
     for function in functions.values():
         if function.place[1] == 0:
             function.root = f"{function.place[0]}:00"
-    return []
 
 
-def _part(name: str, functions: dict[str, _Function], notes: list[str], file: str) -> Part | None:
+def _part(name: str, functions: dict[str, _Function], file: str) -> Part | None:
     # A tree without names does not tell what matters: texts beside it may.
     wanted = {address for address, function in functions.items() if name == "lspci -t" or _matters(function)}
     for address in list(wanted):
@@ -269,7 +263,7 @@ def _part(name: str, functions: dict[str, _Function], notes: list[str], file: st
         return None
     return Part(
         Snapshot(
-            sources=[source(name, notes)],
+            sources=[source(name)],
             gpus=_gpus([function for function in kept if _is_gpu(function)]),
             pci=[_device(function) for function in kept],
         ),

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+import msgspec
+
 from topoadvisor.numbers import whole
 from topoadvisor.snapshot import Matrix, Snapshot
 from topoadvisor.topology.links import LinkClass, nvlink_count
@@ -93,10 +95,22 @@ def _prints_nvlinks(matrix: Matrix) -> bool:
 
 
 def shown(snapshot: Snapshot, topology: Topology) -> Matrix:
-    """The one table that tells most: of several printed ones of one machine the first with NVLinks."""
+    """The one table that tells most, of several printed ones of one machine the first with NVLinks, with what is
+    believed in place of what another source contradicts.
+    """
     first, *others = of(snapshot, topology)
     tables = [first, *(matrix for matrix in others if not matrix.other_machine)]
-    return next((matrix for matrix in tables if _prints_nvlinks(matrix)), first)
+    table = next((matrix for matrix in tables if _prints_nvlinks(matrix)), first)
+    nodes = {label: f"gpu:{label.removeprefix('GPU')}" for label in table.gpus}
+    nodes |= {label: f"nic:{table.nic_legend.get(label, label)}" for label in table.nics}
+
+    def believed(row: str, column: str, text: str) -> str:
+        pair = topology.find(nodes.get(row, ""), nodes.get(column, ""))
+        link_class = pair.link_class if pair is not None else None
+        return text if link_class in (None, _OLD_WORDS.get(text, text)) else str(link_class)
+
+    cells = {row: {name: believed(row, name, text) for name, text in each.items()} for row, each in table.cells.items()}
+    return msgspec.structs.replace(table, cells=cells)
 
 
 def _nodes(matrix: Matrix, nic_nodes: Mapping[str, str], gpus: Collection[int], printed: Printed) -> dict[str, str]:
