@@ -401,6 +401,7 @@ BOTH_LAUNCHED = [("NCCL_NET", "IB", "launcher"), ("NCCL_ALGO", "Ring", "launcher
         ("define run\nexport NCCL_NET=IB\n./a\nendef\nall:\n\t$(call run,x)\n", [("NCCL_NET", "IB", "export")]),
         ("define run\nexport NCCL_NET=IB\nendef\n", []),
         ("RUN = NCCL_NET=IB ./a\n", []),
+        ('HELP = NCCL_NET=IB make\ndefine more\nNCCL_NET=x\nendef\nall:\n\t@echo "$(HELP)"\n$(info $(more))\n', []),
         ("FLAGS = -DNCCL_NET=IB -x c\nall:\n\tcc $(FLAGS)\n", []),
     ],
 )

@@ -29,6 +29,8 @@ _PARTS: Final = re.compile(
     re.M | re.A,
 )
 _EXPANDED: Final = re.compile(r"\$[({](?:call[ \t]+)?([\w.-]+)[)},]", re.A)
+_PRINTS: Final = re.compile(r"^\t[ \t@+-]*(?:echo|printf)\b.*$|\$\((?:info|warning|error)\b.*$", re.M)
+"""Lines that show a text to people."""
 _PREFIX: Final = re.compile(r"\t[ \t@+-]*")
 
 
@@ -69,7 +71,7 @@ def _without_scripts(piece: Piece) -> Piece:
 
 def _parts(whole: Piece, plain: Piece) -> Iterator[tuple[int, Contents]]:
     """What variables that others of its lines expand hold of commands: (where, what it sets)."""
-    expanded = set(_EXPANDED.findall(whole.body))
+    expanded = set(_EXPANDED.findall(_PRINTS.sub("", whole.body)))
     for piece, pattern in ((whole, _SCRIPT), (plain, _PARTS)):
         for match in pattern.finditer(piece.body):
             name, (begin, end) = match["name"], match.span("script")
