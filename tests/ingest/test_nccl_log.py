@@ -413,6 +413,18 @@ def test_lines_of_nobody() -> None:
         assert found.lines == len(lines)
 
 
+def test_what_a_plugin_sets_is_in_force() -> None:
+    lines = logs.modern(2, 2)
+    for rank, said in enumerate(
+        ("Setting NCCL_TOPO_FILE environment variable", "NCCL_TOPO_FILE environment variable is already set")
+    ):
+        lines.append(logs.info(rank, f"NET/OFI Running on P4d platform, {said} to /opt/p4d.xml", 2))
+    lines.append(logs.info(0, "NET/OFI Setting OFI_NCCL_GDR_FLUSH_DISABLE environment variable to 1", 2))
+    seen = {each.name: (each.value, each.processes) for each in read(lines).settings}
+    assert "NCCL_GDR_FLUSH_DISABLE" not in seen
+    assert seen["NCCL_TOPO_FILE"] == ("/opt/p4d.xml", 2)
+
+
 def test_what_nccls_own_diagnostics_found_is_a_warning() -> None:
     lines = [
         *logs.modern(2, 2),

@@ -42,6 +42,9 @@ _VERSION: Final = re.compile(
 _INTERFACE: Final = re.compile(rb" (?:\[[0-9]{1,4}\])?([^\s:\[\]]{1,64}):(\S{1,120}?)<[0-9]{1,6}>")
 _OWN_NETWORK: Final = re.compile(rb"Using ([^\s:<]{1,64}:[0-9]{1,3})\s*$")
 _OFI: Final = re.compile(rb"NET/OFI .{0,40}(aws-ofi-nccl [0-9][0-9A-Za-z.-]{0,20})")
+_OFI_SETS: Final = re.compile(
+    rb"NET/OFI (?:.{0,80}? )?(NCCL_[A-Z0-9_]{1,60}) environment variable (?:is already set )?to (\S{1,300})"
+)
 _DEVICE: Final = re.compile(rb"\[([0-9]{1,4})\]([^\s\[\];]{1,120})")
 _GDR: Final = re.compile(rb"GPU Direct RDMA (?:Enabled|Disabled) for .{1,200}")
 _ALLOWED: Final = re.compile(rb"(Enabled for )GPU [0-9a-f]{1,16}(?:\[[0-9]{1,4}\])? / (?=HCA )")
@@ -236,6 +239,8 @@ class Lines:
         elif body.startswith(b"NET/Socket : Using"):
             for name, where in _INTERFACE.findall(body):
                 self._count(records.sockets, text(name), text(where), thread, number, MAX_ENTRIES)
+        elif match := _OFI_SETS.match(body):
+            self._setting(thread, match[1], match[2], number)
         elif match := _OFI.match(body):
             self._count(records.plugins, "net plugin release", text(match[1]), thread, number)
         elif match := _LOADED.search(body.rstrip()):
