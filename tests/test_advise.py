@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from topoadvisor import advise, files, snapshot
+from topoadvisor import advise, files, plans, snapshot
 from topoadvisor.advice import Advice
 from topoadvisor.ingest import assume
 from topoadvisor.snapshot import Assumption, Gpu, Nic, Setting, Snapshot
@@ -65,7 +65,7 @@ def test_the_seed_machine_hears_what_an_expert_would_say() -> None:
 
 
 def test_a_leftover_switch_is_planned_away() -> None:
-    advice = advise.advise(load("8xa100-p2p-disabled"))
+    advice = plans.analyse(load("8xa100-p2p-disabled")).advice
     (setting,) = advice.settings
     assert (setting.name, setting.action, setting.where) == ("NCCL_P2P_DISABLE", "unset", "/etc/nccl.conf:3")
     assert advice.plan is not None

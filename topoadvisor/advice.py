@@ -126,7 +126,24 @@ class Pick(Struct, frozen=True, kw_only=True):
     instead_gbps: float
     """0 where copies between two of these GPUs failed."""
     groups: list[list[int]]
-    """All GPUs in groups of this size, for several such jobs or for tensor parallelism."""
+    """All GPUs in groups of this size, for several such jobs."""
+
+
+class Placement(Struct, frozen=True, kw_only=True):
+    """Where the ranks of tensor groups of one size go, as `topoadvisor place` says it, where that matters."""
+
+    tensor: int
+    """Ranks of a group."""
+    groups: list[list[int]]
+    """GPU indexes by rank: the first ranks are the first group, and CUDA_VISIBLE_DEVICES is all of them in a row."""
+    gbps: list[float]
+    """By group, what all rings over it carry together when it works alone, GB/s on paper."""
+    in_order_gbps: float
+    """The same of the slowest group when ranks take the GPUs in index order; 0 where copies in one of them failed."""
+    together_gbps: float
+    """What no set of rings over all GPUs can pass."""
+    doubt: str | None
+    """Why tensor parallelism of this size is a bad idea all the same."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -143,6 +160,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     picks: list[Pick] = []
     """Choices of GPUs that matter, by size; empty where the first ones are as good, or bandwidths are not known."""
+    placements: list[Placement] = []
+    """Tensor groups that are faster than those in index order, or than all GPUs together, by size."""
 
 
 class Change(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
-"""Topology, facts, rules and plan → advice: the one function that every output stands on."""
+"""Topology, facts and rules → advice: the one function that every output stands on."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,12 @@ from topoadvisor.advice import (
     AlreadyRight,
     Finding,
     NodeSummary,
-    Plan,
     SourceLine,
     UnknownVerdict,
 )
-from topoadvisor.measurements import counted, proven, runs, summary
+from topoadvisor.measurements import counted, proven, summary
 from topoadvisor.nccl import consumers, defaults, newer, versions
 from topoadvisor.nccl.levels import user_p2p_level
-from topoadvisor.plan import picks, rings
 from topoadvisor.rules import engine, facts, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
@@ -61,12 +59,11 @@ def analyse(
     rule_directories: Sequence[Path] = (),
     preview: bool = False,
     baseline: Snapshot | None = None,
-    plan: bool = True,
 ) -> Analysis:
-    """Build the topology, gather the facts, ask the rules and plan the rings.
+    """Build the topology, gather the facts and ask the rules; `plans.analyse` adds the plan.
 
     `rule_directories` hold a site's own rules, beside those that ship. `baseline` is an earlier capture: the advice
-    then lists what changed since. Without `plan` no rings are planned, which may take a solver.
+    then lists what changed since.
 
     Raises TopoAdvisorError for faulty rules and for assumptions that name no fact.
     """
@@ -74,9 +71,6 @@ def analyse(
     base = facts.gather(snapshot, topology)
     outcomes = engine.evaluate(load.load(rule_directories), base, preview=preview)
     advice = _advice(snapshot, topology, base, outcomes)
-    if plan:
-        rings = _plan(snapshot, topology, base, advice.settings)
-        advice = msgspec.structs.replace(advice, plan=rings)
     if baseline is not None:
         advice = _since(advice, baseline, snapshot, topology)
     return Analysis(topology, base, advice)
@@ -101,11 +95,9 @@ def _since(advice: Advice, baseline: Snapshot, snapshot: Snapshot, topology: Top
     )
 
 
-def advise(
-    snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False, plan: bool = True
-) -> Advice:
+def advise(snapshot: Snapshot, *, rule_directories: Sequence[Path] = (), preview: bool = False) -> Advice:
     """The advice of `analyse` alone."""
-    return analyse(snapshot, rule_directories=rule_directories, preview=preview, plan=plan).advice
+    return analyse(snapshot, rule_directories=rule_directories, preview=preview).advice
 
 
 def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: list[Outcome]) -> Advice:
@@ -118,7 +110,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         counted.alone(snapshot, topology),
         version=_value(base, "nccl.version"),
         taken=taken,
-        gpus=[int(gpu.removeprefix("gpu:")) for gpu in _visible(base, topology)],
+        gpus=ways.visible(base, topology),
         by_itself=lambda name, value: _by_itself(name, value, base),
         most_gbps=lambda trial, collective: counted.most_busbw(
             topology, [f"gpu:{gpu}" for gpu in trial.gpus], collective
@@ -146,53 +138,6 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
             *([_NO_SETTINGS] if snapshot.settings is None else []),
         ],
     )
-
-
-def _plan(snapshot: Snapshot, topology: Topology, base: FactBase, settings: Iterable[AdvisedSetting]) -> Plan | None:
-    """The rings of the machine as it should be, not as a leftover variable makes it."""
-    if _value(base, "gpus.mig") or _value(base, "nvlink.refused_pairs"):
-        return None
-    advised = ways.as_advised(base, settings)
-    transports = ways.transports(base, advised)
-    visible, failures = _visible(base, topology), ways.failures(base)
-    plan = rings.plan(replace(topology, gpus=visible), transports, failures)
-    if plan is None:
-        return None
-    notes = list(plan.notes)
-    if len(visible) < len(topology.gpus):
-        notes.append(
-            f"These rings are over the {len(visible)} GPUs that CUDA_VISIBLE_DEVICES selects; `topoadvisor rings` "
-            "takes all, or those of --gpus."
-        )
-    notes += ways.rest_on(base, advised, frozenset(visible))
-    copies = [run for run in counted.of(snapshot, topology).counted if runs.pair(run)]
-    if plan.rings and any(run.gbps and not runs.failed(run) for run in copies):
-        notes.append("That is on paper: `topoadvisor rings --model measured` plans with the measured copies.")
-    optimal = plan.optimal
-    if _widths_unread(snapshot) and plan.transport != "NVLink" and plan.total_gbps is not None:
-        optimal = False
-        notes.append("The text does not show how wide the PCIe links run: they are taken as the models' full ones.")
-    # Of the whole machine: that a job has some GPUs now does not say which ones the next should take.
-    chosen = picks.picks(topology, lambda size: ways.transports(base, advised, gpus=size), failures)
-    return msgspec.structs.replace(plan, notes=notes, optimal=optimal, picks=chosen)
-
-
-def _selected(base: FactBase) -> set[str]:
-    """The GPUs that CUDA_VISIBLE_DEVICES lists by index; none when it does not."""
-    return {f"gpu:{label.removeprefix('GPU')}" for label in _value(base, "visible.gpus") or ()}
-
-
-def _visible(base: FactBase, topology: Topology) -> tuple[str, ...]:
-    """The GPUs of a job in index order: those that are selected, otherwise all."""
-    selected = _selected(base)
-    return tuple(gpu for gpu in topology.gpus if not selected or gpu in selected)
-
-
-def _widths_unread(snapshot: Snapshot) -> bool:
-    """A text was given that does not show for every GPU how wide its PCIe link runs."""
-    wide = {device.address for device in snapshot.pci or () if device.link_width}
-    wide |= {gpu.address for gpu in snapshot.gpus if gpu.pcie is not None and gpu.pcie.current_width and gpu.address}
-    return snapshot.origin in ("matrix", "text") and any(gpu.address not in wide for gpu in snapshot.gpus)
 
 
 def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
@@ -338,7 +283,7 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     if _fabric_missing(base):
         return "No variable sets up the NVLink fabric; until it is complete CUDA does not start."
     variables = ways.as_advised(base, settings)
-    job = _selected(base)
+    job = {label.replace("GPU", "gpu:") for label in _value(base, "visible.gpus") or ()}
     counted = Counter(way for pair, way in ways.transports(base, variables).items() if not job or job.issuperset(pair))
     kept = [f"{name}={value}" for name, value in variables.items() if value]
     gone = [name for name, value in ways.in_force(base).items() if value and not variables[name]]

@@ -28,7 +28,6 @@ from topoadvisor.predict import predict
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
 from topoadvisor.predict.variables import DECISIVE
 from topoadvisor.rules import facts
-from topoadvisor.rules.facts import Known
 from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.topology import bandwidth, graph, nccl_view
 
@@ -120,13 +119,6 @@ class Estimator:
         self._settings = [*_failing(failing), *_misread(snapshot), *_left_out(snapshot)]
         measured = counted.of(snapshot, topology)
         self._measurements, self._doubted, self._otherwise = measured.counted, measured.doubted, measured.otherwise
-        refused = self._facts.fact("nvlink.refused_pairs")
-        if isinstance(refused, Known) and refused.value:
-            self._measurements = []
-            self._settings.append(
-                f"NCCL stops here with an error: peer access over NVLink is refused ({refused.value}). "
-                "Measurements, which were made before that, are not counted."
-            )
         self.machine = planning.Machine(snapshot, "nccl")
         self._searches = Searches()
         self._found: dict[tuple[int, ...], tuple[Fabric, list[str], str]] = {}

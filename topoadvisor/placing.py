@@ -8,7 +8,8 @@ other nodes are on the same rail.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ import msgspec
 
 from topoadvisor import rails
 from topoadvisor.errors import InputError, NothingDetermined
-from topoadvisor.estimates import Estimator
+from topoadvisor.estimates import Estimator, Row
 from topoadvisor.measurements import runs
 from topoadvisor.plan import cost, link_model, nearness
 from topoadvisor.plan.cost import Collective
@@ -92,6 +93,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     cuda_visible_devices: str
     """The same on each node, with CUDA_DEVICE_ORDER=PCI_BUS_ID: local rank i takes the i-th."""
     ranks: list[Rank]
+    tensor_gbps: list[float | None]
+    """By tensor group of a node: what all rings over it carry together when it works alone, GB/s on paper.
+
+    None for one GPU, and where bandwidths are not known.
+    """
     groups: list[Group]
     """Of the first node and those that begin there."""
     warnings: list[str]
@@ -115,17 +121,20 @@ class Sizes:
 
 def place(snapshot: Snapshot, sizes: Sizes) -> Document:
     """The ranks of a job on nodes like this one. Raises InputError for sizes that do not fit."""
-    whole = Machine(snapshot, "nccl", as_advised=True)
+    whole = Machine(snapshot, "expected", as_advised=True)
     present = whole.gpus
     nodes, per_node = _shape(sizes, len(present))
     advised = whole.snapshot(per_node)
     estimator = Estimator(advised)
-    links, near = estimator.machine.usable, nearness.of(graph.build(advised), present)
+    links, near = whole.usable, nearness.of(graph.build(advised), present)
     chosen = tuple(present) if per_node == len(present) else Chooser(links, near, present).best(per_node)[0]
     failed = links(chosen).failed if per_node > 1 else {}
-    order = _order(Chooser(links, near, chosen), chosen, sizes, failed)
+    chooser = Chooser(links, near, chosen)
+    tensor = tensor_groups(chooser, chosen, failed, sizes.tp, sizes.ep)
+    order = [gpu for group in tensor for gpu in group]
     ranks = list(_ranks(sizes, order, per_node))
     groups = _Costs(estimator, rails.of(advised, order, nodes)).of(list(_groups(sizes, ranks)))
+    slow = doubt(estimator, tensor)
     return Document(
         tp=sizes.tp,
         ep=sizes.ep,
@@ -135,8 +144,13 @@ def place(snapshot: Snapshot, sizes: Sizes) -> Document:
         gpus_per_node=per_node,
         cuda_visible_devices=",".join(map(str, order)),
         ranks=ranks,
+        tensor_gbps=[carried(chooser, group) for group in tensor],
         groups=groups,
-        warnings=[*_warnings(sizes, groups), *_doubts(groups, estimator)],
+        warnings=[
+            *([f"{slow} {_instead(estimator, chooser, chosen, failed, sizes.tp)}"] if slow else []),
+            *_warnings(groups),
+            *_doubts(groups, estimator),
+        ],
         notes=[*_notes(groups, nodes, list(failed.values())), *whole.rests_on(chosen)],
     )
 
@@ -168,30 +182,30 @@ def _shape(sizes: Sizes, present: int) -> tuple[int, int]:
     return nodes, per_node
 
 
-def _order(chooser: Chooser, chosen: Set, sizes: Sizes, failed: Collection[tuple[int, int]]) -> list[int]:
-    """The GPUs of a node by local rank: expert blocks side by side, in them tensor groups, in them the best ring."""
-    block = sizes.tp * sizes.ep
-    blocks = (
-        chooser.divided(block)[0] if sizes.ep > 1 and len(chosen) % block == 0 and block < len(chosen) else [chosen]
-    )
-    order: list[int] = []
+def tensor_groups(
+    chooser: Chooser, chosen: Set, failed: Collection[tuple[int, int]], tp: int, ep: int = 1
+) -> list[list[int]]:
+    """The GPUs of a node by local rank: expert blocks side by side, in them tensor groups, each along its best ring."""
+    block = tp * ep
+    blocks = chooser.divided(block)[0] if ep > 1 and len(chosen) % block == 0 and block < len(chosen) else [chosen]
+    groups: list[list[int]] = []
     for each in blocks:
-        for group in chooser.of(each).divided(sizes.tp)[0]:
+        for group in chooser.of(each).divided(tp)[0]:
             ring = chooser.written(group).order
             # GPUs in one place of their groups talk to each other too, and a ring may begin anywhere.
             turns = [ring[place:] + ring[:place] for place in range(len(ring))]
-            begins = min(turns, key=lambda turn: _apart(turn, order, failed))
-            order += begins
-    return order
+            groups.append(min(turns, key=lambda turn: _apart(turn, groups, failed)))
+    return groups
 
 
-def _apart(group: Sequence[int], before: Sequence[int], failed: Collection[tuple[int, int]]) -> int:
+def carried(chooser: Chooser, group: Iterable[int]) -> float | None:
+    """GB/s of all rings over a group on paper; None for one GPU, and where bandwidths are not known."""
+    return chooser.written(tuple(sorted(group))).gbps
+
+
+def _apart(group: Sequence[int], before: Sequence[Sequence[int]], failed: Collection[tuple[int, int]]) -> int:
     """Pairs between which copies failed, of GPUs in one place of this group and of those before it."""
-    return sum(
-        (min(gpu, other), max(gpu, other)) in failed
-        for place, gpu in enumerate(group)
-        for other in before[place :: len(group)]
-    )
+    return sum((min(pair), max(pair)) in failed for other in before for pair in zip(group, other, strict=True))
 
 
 def _ranks(sizes: Sizes, order: Sequence[int], per_node: int) -> Iterator[Rank]:
@@ -274,16 +288,40 @@ class _Costs:
         )
 
 
-def _warnings(sizes: Sizes, groups: Sequence[Group]) -> Iterator[str]:
-    tensor = [group for group in groups if group.kind == "tensor" and group.busbw_gbps is not None]
-    slowest = min(tensor, key=lambda group: group.busbw_gbps or 0.0, default=None)
-    if slowest is not None and (slowest.busbw_gbps or 0.0) < _TOO_SLOW_GBPS:
-        took = (slowest.time_us or 0.0) / 1000
-        yield (
-            f"Tensor parallelism of {sizes.tp} over these links is a bad idea: {slowest.busbw_gbps:.3g} GB/s of bus "
-            f"bandwidth. An all_reduce of 64 MiB, the activations of 4096 tokens of 8192 numbers, takes {took:.3g} ms, "
-            "and each layer needs two forward and two backward. Prefer pipeline or data parallelism, or a smaller --tp."
-        )
+def doubt(estimator: Estimator, groups: Sequence[Sequence[int]]) -> str | None:
+    """Why tensor parallelism over these groups is a bad idea; None where it is none, or that is not known."""
+    slowest = _slowest(estimator, groups)
+    if slowest is None or slowest.busbw_gbps >= _TOO_SLOW_GBPS:
+        return None
+    return (
+        f"Tensor parallelism of {len(groups[0])} over these links is a bad idea: {slowest.busbw_gbps:.3g} GB/s of bus "
+        "bandwidth. An all_reduce of 64 MiB, the activations of 4096 tokens of 8192 numbers, takes "
+        f"{slowest.time_us / 1000:.3g} ms, and each layer needs two forward and two backward."
+    )
+
+
+def _slowest(estimator: Estimator, groups: Sequence[Sequence[int]]) -> Row | None:
+    """The all_reduce over the slowest of these groups; None where it is not known."""
+    rows: list[Row] = []
+    for group in groups:
+        with suppress(NothingDetermined):
+            rows += estimator.rows(group, _DOES["tensor"], [_BYTES["tensor"]])[0] if len(group) > 1 else []
+    return min(rows, key=lambda row: row.busbw_gbps, default=None)
+
+
+def _instead(estimator: Estimator, chooser: Chooser, chosen: Set, failed: Collection[tuple[int, int]], tp: int) -> str:
+    """What to do where tensor groups are too large."""
+    for size in (size for size in range(tp // 2, 1, -1) if tp % size == 0):
+        groups = tensor_groups(chooser, chosen, failed, size)
+        slowest = _slowest(estimator, groups)
+        if slowest is not None and slowest.busbw_gbps >= _TOO_SLOW_GBPS:
+            named = " | ".join(",".join(map(str, group)) for group in groups)
+            return f"--tp {size} is not, with {slowest.busbw_gbps:.3g} GB/s: {named}."
+    smaller = ": no smaller --tp is known to be better" if tp > 2 else ""
+    return f"Prefer pipeline or data parallelism{smaller}."
+
+
+def _warnings(groups: Sequence[Group]) -> Iterator[str]:
     crossing = [group for group in groups if group.kind == "expert" and group.nodes > 1]
     if crossing:
         yield f"Expert groups cross nodes: {crossing[0].nodes} nodes each, so their alltoall goes over the network."

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from topoadvisor import ways
-from topoadvisor.advise import analyse
+from topoadvisor.advise import Analysis, analyse
 from topoadvisor.errors import InputError, NothingDetermined
 from topoadvisor.ingest import assume
 from topoadvisor.measurements import counted, runs
 from topoadvisor.measurements.model import Measurement
-from topoadvisor.plan import Model, link_model, nearness, optimal_rings, subsets
+from topoadvisor.plan import Model, link_model
 from topoadvisor.plan.link_model import Failures, LinkModel
 from topoadvisor.plan.loads import Network, network
 from topoadvisor.rules import facts
@@ -23,6 +23,9 @@ from topoadvisor.rules.facts import FactBase
 from topoadvisor.snapshot import Assumption, Snapshot
 from topoadvisor.topology import graph, nccl_view
 from topoadvisor.topology.model import Topology
+
+if TYPE_CHECKING:
+    from topoadvisor.plan import optimal_rings, subsets
 
 LEAVE_OUT: Final = "`topoadvisor scan` says what to do; --gpus or --busy leave GPUs out."
 
@@ -38,15 +41,23 @@ class _Found:
     """Those that decide about ways."""
 
 
+def _advised(job: int, analysis: Analysis) -> _Found:
+    variables = ways.as_advised(analysis.facts, analysis.advice.settings)
+    return _Found(job, analysis.topology, analysis.facts, variables)
+
+
 class Machine:
     """The link models of one machine, for jobs over any of its GPUs.
 
     With the variables that decide about ways as they stand, or `as_advised`: as they are once the advice is followed.
+    `analysis` spares one of the snapshot.
 
     Raises NothingDetermined without a GPU, InputError for the measured model without measurements.
     """
 
-    def __init__(self, snapshot: Snapshot, model: Model, *, as_advised: bool = False) -> None:
+    def __init__(
+        self, snapshot: Snapshot, model: Model, *, as_advised: bool = False, analysis: Analysis | None = None
+    ) -> None:
         if not snapshot.gpus:
             raise NothingDetermined(
                 "no GPU was found, so there is nothing to plan for",
@@ -56,20 +67,23 @@ class Machine:
             raise InputError("the snapshot holds no measurements", hint="`topoadvisor verify --save FILE` adds them.")
         self._given, self._model, self._as_advised = snapshot, model, as_advised
         self.gpus = [gpu.index for gpu in snapshot.gpus]
+        self._analysis = analysis
         self._found: list[_Found] = []
+        if as_advised and analysis is not None:
+            self._found.append(_advised(len(ways.visible(analysis.facts, analysis.topology)), analysis))
         self._networks: dict[int, Network] = {}
 
     def links(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
         """The links and hops of these GPUs, for a job of `job` GPUs when that is not all of them.
 
         NCCL's own model has all its hops, as NCCL knows nothing of measurements. As advised it raises NothingDetermined
-        where MIG leaves nothing to plan.
+        where MIG or a refused NVLink leaves nothing to plan.
         """
         job = job or len(chosen)
         if self._as_advised and (why := ways.no_plan(self._of(job).base, chosen)) is not None:
             raise NothingDetermined(
                 f"nothing is planned: {why}",
-                hint="`topoadvisor scan` says what to do; --gpus or --busy leave GPUs out.",
+                hint=LEAVE_OUT,
             )
         if self._model == "nccl":
             return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job))
@@ -109,7 +123,7 @@ class Machine:
     @cached_property
     def failures(self) -> Failures:
         """How measured copies failed, of the pairs where any did."""
-        return ways.failures(self._of(len(self.gpus)).base)
+        return ways.failures(self._analysis.facts if self._analysis else self._of(len(self.gpus)).base)
 
     def _of(self, job: int) -> _Found:
         # How far NCCL uses P2P by itself depends on how many GPUs the job has, and on nothing else about them.
@@ -119,11 +133,8 @@ class Machine:
         snapshot = self._given
         if self._as_advised:
             visible = ",".join(map(str, range(job)))
-            analysis = analyse(
-                assume.apply(snapshot, [Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=visible)]), plan=False
-            )
-            variables = ways.as_advised(analysis.facts, analysis.advice.settings)
-            found = _Found(job, analysis.topology, analysis.facts, variables)
+            analysis = analyse(assume.apply(snapshot, [Assumption(fact="env.CUDA_VISIBLE_DEVICES", value=visible)]))
+            found = _advised(job, analysis)
         else:
             topology = graph.build(snapshot)
             base = facts.gather(snapshot, topology)
@@ -154,6 +165,8 @@ def best_rings(
 
     Raises InputError for GPUs that are not there, and for the measured model without measurements.
     """
+    from topoadvisor.plan import optimal_rings
+
     machine = Machine(snapshot, model, as_advised=True)
     machine.present(gpus or ())
     chosen = machine.gpus if gpus is None else list(gpus)
@@ -175,6 +188,8 @@ def pick(
 
     Raises InputError for GPUs that are not there, too few free ones, and a set to compare of another size.
     """
+    from topoadvisor.plan import nearness, subsets
+
     machine = Machine(snapshot, model, as_advised=True)
     machine.present([*busy, *(compare or ())])
     free = [index for index in machine.gpus if index not in busy]

@@ -11,6 +11,7 @@ from topoadvisor.nccl import defaults, model, versions
 from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.plan.link_model import Failure, Failures
 from topoadvisor.rules.facts import Fact, FactBase, Known, Subject
+from topoadvisor.topology.model import Topology
 
 _MOST_NAMED: Final = 4
 
@@ -99,6 +100,13 @@ def default_level(base: FactBase, gpus: int | None = None) -> NcclPath | None:
     )
 
 
+def visible(base: FactBase, topology: Topology) -> list[int]:
+    """The GPUs of a job in index order: those that CUDA_VISIBLE_DEVICES lists by index, otherwise all."""
+    selected = {int(label.removeprefix("GPU")) for label in _value(base, "visible.gpus") or ()}
+    every = [int(gpu.removeprefix("gpu:")) for gpu in topology.gpus]
+    return [gpu for gpu in every if not selected or gpu in selected]
+
+
 def no_plan(base: FactBase, gpus: Collection[int]) -> str | None:
     """Why there is nothing to plan over these GPUs, by index, as the end of a sentence; None when there is."""
     nodes = [f"gpu:{gpu}" for gpu in gpus]
@@ -107,7 +115,16 @@ def no_plan(base: FactBase, gpus: Collection[int]) -> str | None:
     if sliced:
         verb = "is" if len(sliced) == 1 else "are"
         return f"{_labels(sliced)} {verb} in MIG mode, and slices have no way to each other or to another GPU"
+    refused = [pair.id for pair in base.subjects["pair"] if set(pair.id.split("-")) <= set(nodes) and _refused(pair)]
+    if refused:
+        return f"NVLink joins {_labels(refused)}, but the driver refuses peer access there: NCCL stops with an error"
     return None
+
+
+def _refused(pair: Subject) -> bool:
+    """Whether the driver refuses peer access across NVLink; the rule P2P014 says more."""
+    links, refused = pair.facts["pair.nvlinks"], pair.facts["pair.p2p.refused"]
+    return isinstance(links, Known) and isinstance(refused, Known) and bool(links.value and refused.value)
 
 
 def _labels(nodes: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import nccl_logs as logs
 import pytest
 
-from topoadvisor import advise, snapshot
+from topoadvisor import advise, plans, snapshot
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import detect
 from topoadvisor.rules.facts import Known, Unknown
@@ -147,7 +147,7 @@ def test_a_log_is_read_where_a_broken_matrix_stands_in_it() -> None:
 
 def test_what_a_log_does_not_show_is_named_where_it_counts() -> None:
     settings = ["NCCL_ALGO set by environment to Ring"]
-    plan = advise.advise(scanned(logs.modern(4, 4, settings=settings, extra=logs.graph(0)))).plan
+    plan = plans.analyse(scanned(logs.modern(4, 4, settings=settings, extra=logs.graph(0)))).advice.plan
     assert plan is not None
     assert plan.notes[-1] == ("Not read: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_SHM_DISABLE; they are taken as unset.")
 

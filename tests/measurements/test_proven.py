@@ -201,7 +201,7 @@ EVERYTHING: Any = frozenset({"tuning", "workaround"})
 
 def written(*trials: Trial, **more: Any) -> tuple[list[str], list[str], str, str]:
     """(variables to set, trials passed over, lines of nccl.conf without signs of comments, lines for a shell)."""
-    advice = advise.advise(machine(*trials, **more), plan=False)
+    advice = advise.advise(machine(*trials, **more))
     files = (nccl_conf.render(advice, EVERYTHING, "2.28.9"), shell.render(advice, EVERYTHING, "2.28.9"))
     conf, script = (" ".join(file.replace("\n#", " ").split()) for file in files)
     return [each.name for each in advice.settings], advice.passed_over, conf, script
@@ -259,7 +259,7 @@ def test_what_is_no_tuning_is_neither_advised_nor_written_whatever_it_gains(name
     ],
 )
 def test_the_class_is_that_of_the_register(name: str, value: str, setting_class: str) -> None:
-    advice = advise.advise(machine(trial(settings={name: value}, variables={}), settings=[]), plan=False)
+    advice = advise.advise(machine(trial(settings={name: value}, variables={}), settings=[]))
     setting = next(each for each in advice.settings if each.name == name)
     assert setting.setting_class == setting_class
     assert (setting.remove_when is not None) == (setting_class == "workaround")
@@ -267,7 +267,7 @@ def test_the_class_is_that_of_the_register(name: str, value: str, setting_class:
 
 def test_what_nccl_does_by_itself_and_what_is_not_set_is_right_already() -> None:
     advice = advise.advise(
-        machine(trial(settings={"NCCL_LL_BUFFSIZE": "-2", "NCCL_ALGO": None}, variables={}), settings=[]), plan=False
+        machine(trial(settings={"NCCL_LL_BUFFSIZE": "-2", "NCCL_ALGO": None}, variables={}), settings=[])
     )
     assert advice.settings == []
     rights = [right.text for right in advice.already_right if right.rule == "trial"]
@@ -280,7 +280,7 @@ def test_what_nccl_does_by_itself_and_what_is_not_set_is_right_already() -> None
 @pytest.mark.parametrize("render", [nccl_conf.render, shell.render])
 def test_what_won_together_is_written_together_or_not_at_all(render: Any) -> None:
     both = {"NCCL_MIN_CTAS": "32", "NCCL_SHM_DISABLE": "1"}
-    advice = advise.advise(machine(trial(settings=both)), plan=False)
+    advice = advise.advise(machine(trial(settings=both)))
     for classes in (frozenset(), frozenset({"tuning"}), frozenset({"workaround"})):
         block = render(advice, classes, "2.28.9")
         assert not any(f"{name}=" in block for name in both)
@@ -395,7 +395,7 @@ def test_measurements_of_other_gpus_and_those_left_out_say_nothing_of_a_trial() 
     assert written(trial(), measurements=[skipped])[0] == ["NCCL_MIN_CTAS"]
     chosen = [Setting(name="CUDA_VISIBLE_DEVICES", value="0,1", origin="environment")]
     far = Measurement(kind="peer-copy", subject="gpu:2>gpu:3", outcome="timeout")
-    advice = advise.advise(on_a_part(settings=chosen, measurements=[far]), plan=False)
+    advice = advise.advise(on_a_part(settings=chosen, measurements=[far]))
     assert "NCCL_MIN_CTAS" in [each.name for each in advice.settings]
 
 

@@ -92,7 +92,7 @@ def test_copies_depend_on_no_variable_and_what_failed_counts_under_any() -> None
     snapshot = machine({"NCCL_P2P_DISABLE": "1"}, measurements=[copy, hung])
     lines = summary.lines(snapshot, graph.build(snapshot))
     assert [line.partition(":")[0] for line in lines] == ["NV18 between GPUs", "all_reduce over 2 GPUs"]
-    assert "P2P042" in {finding.id for finding in advise.advise(snapshot, plan=False).findings}
+    assert "P2P042" in {finding.id for finding in advise.advise(snapshot).findings}
 
 
 def test_an_assumed_variable_was_not_in_force() -> None:
@@ -104,7 +104,7 @@ def test_an_assumed_variable_was_not_in_force() -> None:
 
 def judged(now: dict[str, str] | None, *found: Trial, **more: Any) -> tuple[list[str], list[str]]:
     """(variables that a trial advises, why winners are not advised)."""
-    advice = advise.advise(machine(now, trials=list(found), **more), plan=False)
+    advice = advise.advise(machine(now, trials=list(found), **more))
     return [each.name for each in advice.settings if each.rule == "trial"], advice.passed_over
 
 
@@ -164,7 +164,7 @@ def test_a_setting_that_another_holds_down_is_not_advised(
 
 def test_a_file_says_which_variable_of_the_environment_beats_it() -> None:
     now = {"NCCL_MIN_CTAS": "4"}
-    advice = advise.advise(machine(now, trials=[trial(variables=now)]), plan=False)
+    advice = advise.advise(machine(now, trials=[trial(variables=now)]))
     setting = next(each for each in advice.settings if each.name == "NCCL_MIN_CTAS")
     assert (setting.action, setting.value, setting.where) == ("set", "32", "environment")
     block = nccl_conf.render(advice, frozenset({"tuning"}), "2.28.9")

@@ -348,13 +348,12 @@ def test_machines_whose_bandwidths_are_not_known() -> None:
         estimates.cost(machine("paste-8xa100"), "all_reduce")
 
 
-def test_where_nccl_stops_nothing_measured_before_is_told() -> None:
+def test_where_nccl_stops_nothing_is_told() -> None:
     snapshot = measured(run(64 << 20, 270.0))
     assert estimates.cost(snapshot, "all_reduce", [64 << 20]).rows[0].basis == "measured"
     refused = assume.apply(snapshot, [Assumption(fact="pair.p2p.read", value="NS")])
-    told = estimates.cost(refused, "all_reduce", [64 << 20])
-    assert told.rows[0].basis == "estimated"
-    assert told.warnings[0].startswith("NCCL stops here with an error: peer access over NVLink is refused (GPU0-GPU1)")
+    with pytest.raises(NothingDetermined, match="NVLink joins GPU0-GPU1, but the driver refuses peer access there"):
+        estimates.cost(refused, "all_reduce", [64 << 20])
 
 
 def test_the_placeholder_of_a_search_that_found_nothing_is_no_rate() -> None:

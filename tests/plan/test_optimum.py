@@ -22,6 +22,7 @@ from topoadvisor.plan.channels import equal_speed, fewer
 from topoadvisor.plan.optimum import Space, optimum
 from topoadvisor.plan.problem import Problem, limit, loads_of
 from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology import graph
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real machines is not here")
@@ -265,9 +266,14 @@ def test_rings_of_a_dump_are_those_of_nccls_link_model() -> None:
     different = []
     for name, model, reference in models():
         path = CORPUS / "nccl_topo" / Path(reference["xml"]).name
-        granted = "OK" if "all" in str(reference["p2p_assumption"]) else "NS"
-        facts = assume.gather(["nccl.version=2.30.7", f"pair.p2p.read={granted}"], None)
-        snapshot = assume.apply(detect.read(str(path), stdin=io.BytesIO()), facts)
+        snapshot = detect.read(str(path), stdin=io.BytesIO())
+        elsewhere = "OK" if "all" in str(reference["p2p_assumption"]) else "NS"
+        facts = [
+            f"pair[{a.removeprefix('gpu:')}-{b.removeprefix('gpu:')}].p2p.read={'OK' if pair.nvlinks else elsewhere}"
+            for (a, b), pair in graph.build(snapshot).pairs.items()
+            if b.startswith("gpu:")
+        ]
+        snapshot = assume.apply(snapshot, assume.gather(["nccl.version=2.30.7", *facts], None))
         _, _, subset = name.partition("@")
         document = planning.best_rings(snapshot, model="nccl", gpus=[int(index) for index in subset] or None)
         n = len(model["ranks"])

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from topoadvisor import advise, files
+from topoadvisor import files, plans
 from topoadvisor import snapshot as snapshots
 from topoadvisor.render import scan_text
 from topoadvisor.topology import matrix
@@ -17,7 +17,7 @@ FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*
 def screen(name: str, *, width: int, color: bool = False) -> str:
     path = files.shipped("fixtures") / name / "snapshot.json"
     machine = snapshots.decode(path.read_bytes(), file=str(path))
-    analysis = advise.analyse(machine)
+    analysis = plans.analyse(machine)
     return scan_text.render(analysis.advice, matrix.of(machine, analysis.topology)[0], width=width, color=color)
 
 

@@ -84,7 +84,8 @@ def machine(seed: int, gpus: int | None = None) -> Snapshot:
             mine = mine[size:]
         text.append("</cpu>")
     text.append("</system>")
-    granted = pick.choice(["OK", "OK", "OK", "NS"])
+    # Over NVLink the driver grants it: where it does not, NCCL stops.
+    granted = "OK" if nvlinks else pick.choice(["OK", "OK", "OK", "NS"])
     facts = ["nccl.version=2.28.9", f"pair.p2p.read={granted}", f"pair.p2p.write={granted}"]
     read = detect.from_bytes("".join(text).encode(), file=f"machine-{seed}.xml")
     return assume.apply(read, assume.gather(facts, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topoadvisor import advise
+from topoadvisor import advise, plans
 from topoadvisor.ingest import assume, detect
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import graph
@@ -32,7 +32,7 @@ def switched(links: list[int]) -> dict[tuple[int, int], str]:
 
 def test_one_gpu_with_links_down_behind_a_switch() -> None:
     snapshot = pasted(switched([18, 18, 18, 18, 18, 16, 18, 18]), 8, *H100)
-    found = advise.analyse(snapshot)
+    found = plans.analyse(snapshot)
     assert [(finding.id, finding.subject) for finding in found.advice.findings] == [("NVL002", "gpu:5")]
     assert "GPU5 has only 16 active NVLinks of 18" in found.advice.findings[0].message
     assert found.advice.plan is not None

@@ -207,7 +207,7 @@ def _advise(snapshot: Snapshot, rules: list[Path] | None) -> tuple[Snapshot, Adv
             hint="Give a snapshot, a pasted matrix or fixture:NAME as SOURCE; `topoadvisor scan` says what was asked.",
         )
     snapshot = without_own_lines(snapshot)
-    return snapshot, advise(snapshot, rule_directories=rules or (), plan=False)
+    return snapshot, advise(snapshot, rule_directories=rules or ())
 
 
 def _target(write: Path | None) -> Path | None:

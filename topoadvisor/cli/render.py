@@ -73,7 +73,7 @@ def render(
 
     Needs no system package and no font. What was inferred is dashed, what is broken or degraded is red.
     """
-    from topoadvisor import advise
+    from topoadvisor import advise, plans
     from topoadvisor.errors import InputError
     from topoadvisor.render import outline
 
@@ -90,7 +90,7 @@ def render(
     snapshot = load_snapshot(sources, assume, assume_file)
     if rings or pick is not None or sizes is not None:
         need_numpy()
-    analysis = advise.analyse(snapshot, rule_directories=rules or (), plan=rings)
+    analysis = (plans.analyse if rings else advise.analyse)(snapshot, rule_directories=rules or ())
     planned = analysis.advice.plan.rings if analysis.advice.plan else []
     schematic = outline.outline(snapshot, analysis.topology, analysis.advice)
     if pick is not None:

@@ -43,13 +43,14 @@ def scan(
         ),
     ] = None,
 ) -> None:
-    """What this machine is, what is wrong, what to set, and rings.
+    """What this machine is, what is wrong, what to set, rings and placements.
 
-    Says in which order the GPUs should form rings, and what could not be known.
+    Says in which order the GPUs should form rings, which GPUs and which order smaller jobs and tensor groups should
+    take where that matters, and what could not be known.
 
     Exit codes: 0 fine, 1 findings at or above --fail-on, 2 unreadable input or wrong usage, 3 no GPU was found.
     """
-    from topoadvisor import advise
+    from topoadvisor import advise, plans
     from topoadvisor.errors import NothingDetermined, TopoAdvisorError
 
     if baseline == "-" and "-" in (sources or []):
@@ -72,7 +73,8 @@ def scan(
     room = room_for_numpy()
     if not room:
         print("topoadvisor: no rings are planned: there is not enough memory for the solver", file=sys.stderr)
-    analysis = advise.analyse(snapshot, rule_directories=rules or (), preview=preview, baseline=earlier, plan=room)
+    analyse = plans.analyse if room else advise.analyse
+    analysis = analyse(snapshot, rule_directories=rules or (), preview=preview, baseline=earlier)
     if output_format == "json":
         emit_json(analysis.advice)
     else:

@@ -161,7 +161,7 @@ def _deliver(found: Any, texts: Any, live: Snapshot, save: Path | None, format: 
 def _planned_rings(live: Snapshot) -> list[list[int]]:
     if len(live.gpus) < 3:
         return []
-    from topoadvisor import advise
+    from topoadvisor import plans
 
-    plan = advise.advise(live).plan
+    plan = plans.analyse(live).advice.plan
     return [ring.order for ring in plan.rings[:1]] if plan else []

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topoadvisor.plan.nearness import Nearness
-from topoadvisor.plan.values import TIE, Rows, Set, Values
+from topoadvisor.plan.problem import TIE
+from topoadvisor.plan.values import Rows, Set, Values
 
 MASKED: Final = 16
 """GPUs of which all sets and divisions are looked at."""

@@ -13,6 +13,8 @@ Load = tuple[int, float]
 
 SAME: Final = 1e-6
 """Relative difference below which two totals are one: the solver's accuracy, and what ties are broken with."""
+TIE: Final = 1e-5
+"""Relative difference below which two sets carry the same: above the solver's accuracy, below that of any bandwidth."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,13 @@ def plan(
     return _Planner(topology, network(topology, transports), failures or {}).plan()
 
 
+def most(planned: Plan) -> float:
+    """GB/s that no set of rings over the GPUs of a plan can pass, hops over PCIe beside NVLink included."""
+    if planned.bound_gbps is None:
+        return math.inf
+    return planned.bound_gbps / _NEARLY_ALL if planned.transport == _WORDS["nvlink"] else planned.bound_gbps
+
+
 class _Found:
     """Rings, and the sentence that says why there are no better ones."""
 

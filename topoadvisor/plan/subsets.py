@@ -21,8 +21,8 @@ from topoadvisor.plan.divisions import MASKED, Division
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.plan.nearness import Nearness
 from topoadvisor.plan.optimum import Optimum, optimum
-from topoadvisor.plan.problem import SAME, Problem, loads_of, rate
-from topoadvisor.plan.values import TIE, Links, Rows, Set, Values
+from topoadvisor.plan.problem import SAME, TIE, Problem, loads_of, rate
+from topoadvisor.plan.values import Links, Rows, Set, Values
 
 SCHEMA = "topoadvisor.pick/1"
 

@@ -19,10 +19,7 @@ import numpy.typing as npt
 from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.plan.optimum import Space, optimum
 from topoadvisor.plan.pricing import hops, quickly
-from topoadvisor.plan.problem import SAME
-
-TIE: Final = 1e-5
-"""Relative difference below which two sets carry the same: above the solver's accuracy, below that of any bandwidth."""
+from topoadvisor.plan.problem import SAME, TIE
 
 _WORK: Final = 4_000
 """After so much work no further set of one size is solved; all sets of 10 GPUs take less."""

@@ -29,7 +29,8 @@ def render(document: Document, *, width: int = 100, color: bool = False) -> str:
     for warning in document.warnings:
         page.blank()
         page.paragraph(warning, first="! ", rest="  ", code="33;1")
-    page.heading("Ranks")
+    known = any(each is not None for each in document.tensor_gbps)
+    page.heading("Ranks, and what the rings of a tensor group carry alone, on paper" if known else "Ranks")
     for node in range(min(document.nodes, _SHOWN_NODES)):
         _node(node, [rank for rank in document.ranks if rank.node == node], document, page)
     if document.nodes > _SHOWN_NODES:
@@ -58,9 +59,9 @@ def _count(number: int, one: str, more: str | None = None) -> str:
 
 
 def _node(node: int, ranks: Sequence[Rank], document: Document, page: Page) -> None:
-    for first in range(0, len(ranks), document.tp):
-        group = ranks[first : first + document.tp]
-        gpus = ", ".join(f"GPU{rank.gpu}" for rank in group)
+    for number, carried in enumerate(document.tensor_gbps):
+        group = ranks[number * document.tp : (number + 1) * document.tp]
+        gpus = ", ".join(f"GPU{rank.gpu}" for rank in group) + (f"  {carried:.4g} GB/s" if carried is not None else "")
         numbers = f"{group[0].rank}" if len(group) == 1 else f"{group[0].rank}–{group[-1].rank}"
         expert = f", expert {group[0].expert}" if document.ep > 1 else ""
         page.paragraph(

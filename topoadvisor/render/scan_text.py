@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Pick, Plan, UnknownVerdict
+from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Pick, Placement, Plan, UnknownVerdict
 from topoadvisor.measurements.runs import in_words
 from topoadvisor.render import changes_text
 from topoadvisor.render.page import COLORS as _COLORS
@@ -147,17 +147,35 @@ def _plan(plan: Plan, measured: bool, page: _Page) -> None:
     for note in plan.notes:
         page.paragraph(note, first="  ", rest="  ", code="2")
     for pick in plan.picks:
-        page.paragraph(_pick(pick), first="  ", rest="      ")
+        page.paragraph(_pick(pick, plan.placements), first="  ", rest="      ")
+    for placement in plan.placements:
+        page.paragraph(_placement(placement), first="  ", rest="      ")
 
 
-def _pick(pick: Pick) -> str:
+def _pick(pick: Pick, placements: Sequence[Placement]) -> str:
     groups = " | ".join(",".join(map(str, group)) for group in pick.groups)
-    every = f"; groups, as for tensor parallelism: {groups}" if len(pick.groups) > 1 else ""
+    told = any(placement.tensor == pick.size and placement.doubt is None for placement in placements)
+    every = f"; in groups {groups}" if len(pick.groups) > 1 and not told else ""
     instead = f"({pick.instead_gbps:.4g})" if pick.instead_gbps else "(copies failed there)"
     return (
         f"A job of {pick.size} takes {','.join(map(str, pick.gpus))} ({pick.gbps:.4g} GB/s), not "
         f"{','.join(map(str, pick.instead_of))} {instead}{every} (`topoadvisor pick {pick.size}`)"
     )
+
+
+def _placement(placement: Placement) -> str:
+    n, slowest, most = sum(map(len, placement.groups)), min(placement.gbps), max(placement.gbps)
+    command = f"(`topoadvisor place --tp {placement.tensor} --dp {n // placement.tensor}`)"
+    if placement.doubt is not None:
+        return f"{placement.doubt} {command}"
+    groups = " | ".join(",".join(map(str, group)) for group in placement.groups)
+    each = f"{slowest:.4g}" if slowest == most else f"{slowest:.4g} to {most:.4g}"
+    told = f"Tensor parallelism of {placement.tensor} on {groups}: rings of {each} GB/s in each"
+    if placement.in_order_gbps < slowest:
+        told += f", not {placement.in_order_gbps:.4g} as in index order"
+    if placement.together_gbps < slowest:
+        told += f"; all {n} together carry {placement.together_gbps:.4g} at most, so keep it inside"
+    return f"{told} {command}"
 
 
 def _unknown(unknown: Sequence[UnknownVerdict], page: _Page) -> None:
