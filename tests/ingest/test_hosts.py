@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import detect, host_marks, text
+from topoadvisor.ingest import detect, host_marks, stream, text
 from topoadvisor.ingest.lines import cleaned, without
 from topoadvisor.snapshot import Snapshot, encode
 from topoadvisor.topology import graph
@@ -195,6 +195,15 @@ def test_that_ranks_are_of_one_host_is_assumed_and_said() -> None:
     snapshot = text.read(marked("0: ", LINKS) + marked("1: ", STATUS), "paste")
     assert snapshot.gpus[0].nvlinks
     assert "are of one host is assumed" in (snapshot.sources[0].reason or "")
+
+
+@pytest.mark.parametrize(("host", "links"), [("node1", 2), ("node2", 0)])
+def test_in_a_text_too_long_to_hold_parts_of_another_host_are_not_used(host: str, links: int) -> None:
+    filler = "nothing of interest\n" * (stream.WHOLE // 16)
+    body = ran(("root@node1:~# nvidia-smi topo -m", LINKS + filler), (f"root@{host}:~# nvidia-smi nvlink -s", STATUS))
+    snapshot = detect.from_bytes(body.encode(), file="long.txt")
+    assert [len(gpu.nvlinks or ()) for gpu in snapshot.gpus] == [links, links]
+    assert ("not used" in (snapshot.sources[0].reason or "")) is (links == 0)
 
 
 def test_texts_by_host_in_a_json_document() -> None:

@@ -70,6 +70,16 @@ def groups(text: Sequence[Line]) -> list[Group]:
     return [Group(known, stripped, assumed=len(told_by) > 1)]
 
 
+def above(text: Sequence[str]) -> frozenset[str]:
+    """What the host is called of which the last of these lines is, by a name in front of it or above it."""
+    prefix = host_marks.prefix(text[-1])
+    mark = host_marks.named(prefix[0]) if prefix is not None else None
+    for before, line, after in zip(["", *text], text, [*text[1:], ""], strict=False):
+        prompt = host_marks.prompt(line)
+        mark = host_marks.sure_heading(before, line, after) or (prompt.mark if prompt is not None else mark)
+    return host_marks.hosts(mark.name) if mark is not None and mark.sure else frozenset()
+
+
 def differ(one: Iterable[str], other: Iterable[str]) -> bool:
     """Whether two texts name different hosts. An address and a name may be those of one."""
     for address in (True, False):

@@ -356,6 +356,8 @@ class _Sieve:
     def __init__(self, file: str) -> None:
         self._file = file
         self._splitter = split.Splitter(file)
+        self._hosts: list[frozenset[str]] = []
+        """What the host of each section is called, where the lines above it say so."""
         self._number = 0
         self._lines: list[Line] = []
         self._last = 0
@@ -387,16 +389,22 @@ class _Sieve:
     def _line(self, raw: str, data: bytes, place: int) -> None:
         text = line_reader.cleaned(0, 0, raw).text if "\x1b" in raw else raw
         self._splitter.feed(Line(0, self._number, text))
+        if len(self._splitter.sections) > len(self._hosts):
+            self._hosts.append(hosts.above([*self._before(data, place), text]))
         if _DEVICES.search(text) and _TABLE_LINE.search(text):
-            before = (self._tail if place < _CONTEXT else b"") + data[max(0, place - _CONTEXT) : place]
-            context = before.split(b"\n")[:-1][-_BEFORE:]
+            context = self._before(data, place)
             for back, line in zip(range(len(context), 0, -1), context, strict=True):
-                self._keep(self._number - back, line.decode("utf-8", "replace"))
+                self._keep(self._number - back, line)
             self._after = _AFTER
             self._keep(self._number, raw)
         elif self._after:
             self._after -= 1
             self._keep(self._number, raw)
+
+    def _before(self, data: bytes, place: int) -> list[str]:
+        """The lines above that of a place."""
+        before = (self._tail if place < _CONTEXT else b"") + data[max(0, place - _CONTEXT) : place]
+        return [line.decode("utf-8", "replace") for line in before.split(b"\n")[:-1][-_BEFORE:]]
 
     def _keep(self, number: int, raw: str) -> None:
         if number <= self._last:
@@ -417,16 +425,19 @@ class _Sieve:
         sections = self._splitter.sections
         tail = end[-200:].decode("utf-8", "replace")
         groups = hosts.groups(self._lines)
-        # Of lines that were passed over nobody knows whose they are.
-        mine = [sections if len(groups) == 1 else [] for _ in groups]
-        found, problem = text.of_first_host(groups, mine, file=self._file, end=tail)
+        told = [groups[0].hosts, *self._hosts]
+        first = next((names for names in told if names), frozenset[str]())
+        strange = any(hosts.differ(first, names) for names in told)
+        # Of lines that were passed over nobody knows whose they are, so of several hosts only what is named is used.
+        used = [len(groups) == 1 and (not strange or bool(names & first)) for names in self._hosts]
+        ours = [section for section, ok in zip(sections, used, strict=True) if ok]
+        found, problem = text.of_first_host(groups, [ours, *([] for _ in groups[1:])], file=self._file, end=tail)
         if not found:
             raise problem
-        if len(groups) > 1 and sections:
-            kinds = ", ".join(dict.fromkeys(section.kind for section in sections))
-            found[0] = found[0].noted(reason=f"not used, for it may be about another of these hosts: {kinds}")
+        if others := [section.kind for section, ok in zip(sections, used, strict=True) if not ok]:
+            kinds = ", ".join(dict.fromkeys(others))
+            found[0] = found[0].noted(reason=f"not used, for it may be about another of the hosts here: {kinds}")
         kept = [line.text for line in self._lines]
         kept += [line.text for section in sections for line in section.lines]
         raw = RawText(source="text", text="\n".join(kept))
-        first = msgspec.structs.replace(found[0].snapshot, raw=[raw])
-        return [replace(found[0], snapshot=first), *found[1:]]
+        return [replace(found[0], snapshot=msgspec.structs.replace(found[0].snapshot, raw=[raw])), *found[1:]]
