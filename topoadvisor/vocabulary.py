@@ -275,6 +275,9 @@ pair.measured.outcome text | ok, wrong-data, timeout, crashed, error, skipped; t
 pair.measured.staged_outcome text | the same of copies through host memory, with peer access off or not granted
 pair.measured.failed bool | a direct copy timed out, crashed, failed or arrived changed
 pair.measured.failed_copies texts | the direct copies that did, and how
+pair.measured.peer_denied bool | CUDA allowed no peer access when copies were measured, although the driver grants it
+pair.measured.odd text | what is odd about latency, reads, kernels' copies or scatter of its direct copies; or empty
+pair.measured.slow_way text | the direction whose direct copy is slower by more than a tenth, else both GPUs
 pair.measured.any bool | copies between the two were measured
 pair.measured.p2p_gbps number | measured copy with peer access, GB/s, the slower direction
 pair.measured.staged_gbps number | measured copy without peer access, GB/s, the slower direction

@@ -343,13 +343,20 @@ def test_only_trials_that_say_anew_what_an_older_one_said_overtake_it() -> None:
         assert written(trial(date=OLDER), newer)[:2] == (["NCCL_MIN_CTAS"], [])
 
 
-@pytest.mark.parametrize("date", [OLDER, NEWER])
-def test_what_hurts_another_collective_is_not_advised(date: str) -> None:
+@pytest.mark.parametrize(
+    ("date", "won", "lost"),
+    [
+        (OLDER, "2026-11-30", "2026-10-01"),
+        (NEWER, "2026-11-30 12:00:00 UTC", "2026-12-01 01:30:00 UTC"),
+    ],
+)
+def test_what_hurts_another_collective_is_not_advised(date: str, won: str, lost: str) -> None:
     hurt = trial(date=date, sizes=[size(-0.1, collective="alltoall")], keep=False)
     names, passed, _, _ = written(trial(), hurt)
     assert names == []
-    assert passed[0].startswith("NCCL_MIN_CTAS=32 won a trial on 2026-11-30, and in another one on ")
-    assert passed[0].endswith(f"{date[:10]} it was slower at 1 size (-10.0 %).")
+    assert passed == [
+        f"NCCL_MIN_CTAS=32 won a trial on {won}, and in another one on {lost} it was slower at 1 size (-10.0 %)."
+    ]
 
 
 def test_a_trial_made_with_something_else_is_silent_where_one_was_made_with_this() -> None:
@@ -421,3 +428,16 @@ def test_a_file_names_no_command_that_it_cannot_hold() -> None:
     text = nccl_conf.render(advise.advise(machine(trial(), small_gain())), frozenset({"tuning"}), "2.28.9")
     assert "`topoadvisor scan` names the trial that tells" in " ".join(text.replace("#", " ").split())
     assert "topoadvisor prove" not in text
+
+
+def test_two_trials_of_one_day_are_told_apart_by_their_time() -> None:
+    later = trial(date="2026-11-30T12:05:00+00:00", sizes=NEVER, keep=False)
+    _, passed, _, _ = written(trial(), later)
+    assert passed == [
+        "NCCL_MIN_CTAS=32 won a trial on 2026-11-30 12:00:00 UTC, and in a newer one on 2026-11-30 12:05:00 UTC it "
+        "made no difference."
+    ]
+    assert [line.rpartition("(")[2] for line in proven.lines(machine(trial(), later))] == [
+        "2026-11-30 12:00:00 UTC)",
+        "2026-11-30 12:05:00 UTC)",
+    ]

@@ -93,3 +93,18 @@ def test_failures_are_told_and_their_rates_are_not(run: Measurement, line: str) 
     snapshot = machine(measurements=[run, good])
     assert line in summary.lines(snapshot, graph.build(snapshot))
     assert summary.lines(machine(measurements=[]), graph.build(machine())) == []
+
+
+def test_copies_without_peer_access_are_told_as_what_they_are_and_collectives_that_scatter_are_marked() -> None:
+    runs = [
+        Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=25.0, peer_access=False),
+        Measurement(
+            kind="all_reduce", subject="gpu:0,gpu:1", gbps=300.0, size_bytes=1 << 28, spread=0.4, variables=AS_FOUND
+        ),
+    ]
+    snapshot = machine(measurements=runs)
+    assert summary.lines(snapshot, graph.build(snapshot)) == [
+        "NV18 between GPUs: 25.0 GB/s one way through host memory, as no peer access was allowed",
+        "all_reduce over 2 GPUs: 300.0 GB/s bus bandwidth at 256 MiB, SCATTERED at 256 MiB (batches up to 40% apart: "
+        "measure again)",
+    ]

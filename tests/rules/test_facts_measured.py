@@ -8,10 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from topoadvisor import advise
+from topoadvisor import advise, planning
+from topoadvisor.explain import ladder
 from topoadvisor.ingest import detect
 from topoadvisor.measurements.model import Measurement
+from topoadvisor.rules import load
 from topoadvisor.rules.facts import FactBase, Known, Unknown
+from topoadvisor.verify import expectation
+from topoadvisor.verify.judge import judge
 
 
 def facts(*runs: Measurement) -> FactBase:
@@ -147,3 +151,72 @@ def test_pairs_are_held_against_those_with_as_fast_links() -> None:
     for gpus, fires in ((snapshot.gpus, True), (narrow, False)):
         changed = msgspec.structs.replace(snapshot, gpus=gpus, measurements=runs)
         assert any(each.id == "P2P028" for each in advise.advise(changed).findings) is fires
+
+
+def full(subject: str, gbps: float | None, kind: str = "peer-copy", **more: Any) -> Measurement:
+    return Measurement(kind=kind, subject=subject, gbps=gbps, peer_access=True, data_ok=True, **more)
+
+
+ODD = [
+    (
+        full("gpu:0>gpu:1", None, "peer-latency", latency_us=20.0),
+        "a small copy GPU0 → GPU1 takes 20 µs, as long as one through host memory",
+    ),
+    (
+        full("gpu:1>gpu:0", 50.0, "peer-read"),
+        "reads GPU1 → GPU0 reach only 50.0 GB/s where writes by the copy engines reach 390.0",
+    ),
+    (
+        full("gpu:1>gpu:0", 50.0, "kernel-copy"),
+        "copies by a kernel GPU1 → GPU0 reach only 50.0 GB/s where writes by the copy engines reach 390.0",
+    ),
+    (
+        full("gpu:1>gpu:0", 391.0, spread=0.6),
+        "its batches lie 60% apart: something else uses the link, or clocks change",
+    ),
+]
+
+
+@pytest.mark.parametrize(("run", "told"), ODD)
+def test_what_verify_finds_odd_is_a_finding_of_scan_in_the_same_words(run: Measurement, told: str) -> None:
+    snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+    usual = [full("gpu:0>gpu:1", 390.0), full("gpu:1>gpu:0", 390.0), full("gpu:0<>gpu:1", 770.0, "peer-copy-both")]
+    kept = [each for each in usual if (each.kind, each.subject) != (run.kind, run.subject)]
+    for runs, expected in ((usual, ""), ([*kept, run], told)):
+        found = msgspec.structs.replace(snapshot, measurements=runs)
+        analysis = advise.analyse(found, plan=False)
+        assert pair(analysis.facts, "gpu:0-gpu:1", "pair.measured.odd") == expected
+        assert ("P2P050" in {each.id for each in analysis.advice.findings}) == bool(expected)
+        a, b = found.gpus
+        (judged,) = judge([expectation.pair_facts(found, analysis.topology, a, b)], runs)
+        assert (judged.verdict, judged.cause) == (("warn", told) if expected else ("pass", None))
+
+
+def test_the_slow_direction_is_named() -> None:
+    snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+    runs = [full("gpu:0>gpu:1", 390.0), full("gpu:1>gpu:0", 190.0)]
+    advice = advise.advise(msgspec.structs.replace(snapshot, measurements=runs), plan=False)
+    (found,) = [each for each in advice.findings if each.id == "P2P027"]
+    assert found.message == "GPU1 → GPU0: 190 GB/s over links for 450 GB/s (NV18)"
+
+
+def test_copies_without_peer_access_where_it_is_granted_have_one_truth() -> None:
+    snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+    runs = [copy("gpu:0>gpu:1", 25.0, peer_access=False), copy("gpu:1>gpu:0", 25.0, peer_access=False)]
+    found = msgspec.structs.replace(snapshot, measurements=runs)
+    analysis = advise.analyse(found, plan=False)
+    facts_of_pair = analysis.facts.subjects["pair"][0].facts
+    why = "its copies went through host memory, as CUDA allowed no peer access"
+    for name in ("pair.measured.p2p_gbps", "pair.measured.outcome"):
+        unknown = facts_of_pair[name]
+        assert isinstance(unknown, Unknown)
+        assert unknown.reason == why
+    assert pair(analysis.facts, "gpu:0-gpu:1", "pair.measured.staged_gbps") == 25.0
+    assert "P2P051" in {each.id for each in analysis.advice.findings}
+    step = ladder.climb((0, 1), found, load.load()).steps[-1]
+    assert (step.answer, step.why) == (
+        "look here",
+        "CUDA allowed no peer access, although the driver grants it: copies went through host memory, at 25 GB/s.",
+    )
+    (note,) = [each for each in planning.best_rings(found, model="measured").notes if "peer access" in each]
+    assert note.endswith("they stand here as on paper: GPU0 to GPU1, GPU1 to GPU0.")

@@ -134,14 +134,14 @@ def test_peer_access_off_on_one_pair_speaks_for_its_class() -> None:
 @pytest.mark.parametrize(
     ("more", "verdict", "words"),
     [
-        (Measurement(kind="peer-latency", subject="gpu:0>gpu:1", latency_us=25.0), "warn", "a small copy takes 25 µs"),
-        (Measurement(kind="peer-read", subject="gpu:0>gpu:1", gbps=20.0), "warn", "reads reach only 20.0 GB/s"),
-        (Measurement(kind="kernel-copy", subject="gpu:1>gpu:0", gbps=90.0), "warn", "copies by a kernel reach only 90"),
+        (Measurement(kind="peer-latency", subject="gpu:0>gpu:1", latency_us=25.0), "warn", "GPU0 → GPU1 takes 25 µs"),
+        (Measurement(kind="peer-read", subject="gpu:0>gpu:1", gbps=20.0), "warn", "reads GPU0 → GPU1 reach only 20.0"),
+        (Measurement(kind="kernel-copy", subject="gpu:1>gpu:0", gbps=90.0), "warn", "kernel GPU1 → GPU0 reach only 90"),
         (Measurement(kind="kernel-copy", subject="gpu:1>gpu:0", gbps=330.0), "pass", None),
         (
             Measurement(kind="peer-read-both", subject="gpu:0<>gpu:1", gbps=41.0),
             "warn",
-            "reads both ways at once reach",
+            "reads both ways at once GPU0 ↔ GPU1 reach",
         ),
         (
             Measurement(kind="kernel-copy-both", subject="gpu:0<>gpu:1", gbps=90.0),

@@ -406,6 +406,8 @@ def test_a_winner_alone_that_is_not_advised_is_told_with_its_gain_and_the_reason
     assert "Keep" not in text
     assert "Set nothing" not in text
     assert "emit" not in text
+    before = [f"Whatever it gains, {word} will not be advised: {proof.why_unfit(proof.outcomes[0])}."]
+    assert prove_report.to_text(proof, WHERE, before).count(why) == 1
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,8 @@ def _slow(read: _Reader) -> str | None:
         return f"{direct:g} GB/s directly, and {staged:g} through host memory"
     if any_way and median and any_way < _CLASS_SHARE * median:
         return f"{any_way:g} GB/s, and pairs of its class {median:g}"
-    return None
+    odd = read.pair("pair.measured.odd")
+    return str(odd) if odd else None
 
 
 def _number(value: object) -> float:
@@ -342,6 +343,16 @@ def _measured(read: _Reader) -> Step:
     outcome = read.pair("pair.measured.outcome")
     outcome = None if outcome == "skipped" else outcome
     slow = _slow(read) if outcome == "ok" else None
+    if read.pair("pair.measured.peer_denied"):
+        staged = _number(read.pair("pair.measured.staged_gbps"))
+        return Step(
+            name="measured",
+            answer="look here",
+            why="CUDA allowed no peer access, although the driver grants it: copies went through host memory"
+            + (f", at {staged:g} GB/s." if staged else "."),
+            evidence=read.told("look here", "pair.measured.staged_gbps", "pair.measured.peer_denied", "pair.gbps"),
+            command="topoadvisor verify",
+        )
     answer: Answer = "not known" if outcome is None else "in order" if outcome == "ok" and not slow else "look here"
     return Step(
         name="measured",

@@ -56,7 +56,8 @@ def _over(trial: Trial, snapshot: Snapshot) -> str:
 
 def _line(trial: Trial, snapshot: Snapshot) -> str:
     told_of = words(trial.settings) + _over(trial, snapshot)
-    date = f" ({trial.date[:10]})" if trial.date else ""
+    alike = next((each for each in snapshot.trials if each is not trial and _tried(each) == _tried(trial)), None)
+    date = f" ({_on(trial, alike).removeprefix(' on ')})" if trial.date else ""
     if trial.failure:
         return f"{told_of}: broke in a trial{date}"
     faster, slower = _at(trial, "faster"), _at(trial, "slower")
@@ -209,9 +210,9 @@ def _why_not(trial: Trial, overtaken: Trial | None, here: _Here) -> str | None:
     if other := here.elsewhere(trial):
         return f"{other}: prove it again."
     if overtaken is not None:
-        return f"a trial{_on(trial)}, and in a newer one{_on(overtaken)} it {_ended(overtaken)}."
+        return f"a trial{_on(trial, overtaken)}, and in a newer one{_on(overtaken, trial)} it {_ended(overtaken)}."
     if hurt := next((each for each in here.alike(trial) if _hurts(each) and not here.overtaken(each)), None):
-        return f"a trial{_on(trial)}, and in another one{_on(hurt)} it {_ended(hurt)}."
+        return f"a trial{_on(trial, hurt)}, and in another one{_on(hurt, trial)} it {_ended(hurt)}."
     if failed := failures(trial, here.snapshot):
         return f"a trial, which is evidence of nothing while measurements of its GPUs fail ({failed})."
     if (other := next(_contradictions(trial, here.snapshot), None)) is not None:
@@ -345,8 +346,12 @@ def _ended(trial: Trial) -> str:
     return "gained less than others that were tried with it" if _at(trial, "faster") else "made no difference"
 
 
-def _on(made: Trial | Measurement) -> str:
-    return f" on {made.date[:10]}" if made.date else " without a date"
+def _on(made: Trial | Measurement, other: Trial | None = None) -> str:
+    """The day, with the time where another one was made on the same."""
+    if not made.date:
+        return " without a date"
+    same = other is not None and other.date is not None and other.date[:10] == made.date[:10]
+    return f" on {made.moment:%Y-%m-%d %H:%M:%S} UTC" if same else f" on {made.date[:10]}"
 
 
 def _second_to(trial: Trial, best: Trial, trials: Sequence[Trial]) -> str:

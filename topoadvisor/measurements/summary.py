@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from topoadvisor.measurements import counted, runs
+from topoadvisor.measurements import counted, opinions, runs
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import size_text
 from topoadvisor.snapshot import Snapshot
@@ -77,10 +77,14 @@ def _pairs(measurements: Sequence[Measurement], topology: Topology) -> Iterator[
             pair = topology.find(*(f"gpu:{index}" for index in ends))
             by_class.setdefault((pair.link_class if pair else None) or "?", []).append(each)
     for link_class, found in sorted(by_class.items()):
+        staged = [each for each in found if each.peer_access is False]
+        direct = [each for each in found if each.peer_access is not False]
         told = [
             _failures(found),
-            _range(found, runs.PEER, "one way"),
-            _range(found, runs.PEER_BOTH, "both ways at once"),
+            _range(direct, runs.PEER, "one way"),
+            _range(direct, runs.PEER_BOTH, "both ways at once"),
+            _range(staged, runs.PEER, "one way through host memory, as no peer access was allowed"),
+            _range(staged, runs.PEER_BOTH, "both ways at once through host memory"),
             _range(found, runs.READ, "read by the target"),
             _range(found, runs.KERNEL, "by a kernel"),
             _range(found, runs.STAGED, "with P2P off"),
@@ -142,6 +146,10 @@ def _collectives(measurements: Sequence[Measurement]) -> Iterator[str]:
         if best is not None:
             size = f" at {size_text(best.size_bytes)}" if best.size_bytes else ""
             told.append(f"{best.gbps:.1f} GB/s bus bandwidth{size}")
+        if wide := [each for each in good if opinions.unsteady([each])]:
+            sizes = ", ".join(size_text(each.size_bytes) for each in wide if each.size_bytes)
+            widest = max(each.spread or 0.0 for each in wide)
+            told.append(f"SCATTERED{f' at {sizes}' if sizes else ''} (batches up to {widest:.0%} apart: measure again)")
         if told:
             yield f"{kind} over {subject.count(',') + 1} GPUs: {', '.join(told)}{_when([best or broken[0]])}"
 

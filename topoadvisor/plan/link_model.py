@@ -160,14 +160,16 @@ def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel
     A hop through host memory is held to the copy with peer access off.
     """
     speeds = _speeds(measurements)
+    without_access = {run.subject for run in measurements if run.kind == runs.PEER and runs.through_host(run)}
     links = list(model.links)
     loads = dict(model.loads)
-    missing = []
+    missing: list[str] = []
+    denied: list[str] = []
     for hop, load in model.loads.items():
         a, b = (model.gpus[node] for node in hop)
         gbps = speeds.get((f"gpu:{a}>gpu:{b}", hop in model.staged))
         if gbps is None:
-            missing.append(f"GPU{a} to GPU{b}")
+            (denied if f"gpu:{a}>gpu:{b}" in without_access else missing).append(f"GPU{a} to GPU{b}")
             continue
         for number, factor in load:
             links[number] = replace(links[number], gbps=max(links[number].gbps, gbps * factor))
@@ -176,6 +178,11 @@ def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel
     notes = list(model.notes)
     if missing:
         notes.append(f"Not measured, so as on paper: {shortened(missing)}.")
+    if denied:
+        notes.append(
+            "CUDA allowed no peer access when these were measured, so their copies went through host memory, and they "
+            f"stand here as on paper: {shortened(denied)}."
+        )
     return replace(model, links=tuple(links), loads=loads, notes=tuple(notes))
 
 

@@ -8,10 +8,13 @@ from itertools import pairwise
 from typing import Final
 
 from topoadvisor.hardware import catalogue
+from topoadvisor.measurements import opinions
 from topoadvisor.measurements import runs as saved
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.rules.scope import Known, Scope, Unknown
 
+_ONE_WAY_SLOW: Final = 0.9
+"""A direction below this share of the other one is named."""
 _CLASS_LEAST: Final = 3
 """Pairs of one class that must be measured before their median says anything about one of them."""
 
@@ -51,7 +54,10 @@ def of_pair(scope: Scope, runs: Sequence[Measurement]) -> None:
     direct = [run for run in runs if run not in staged]
     _rate(scope, "pair.measured.uni_gbps", [run for run in runs if run.kind == saved.PEER])
     _rate(scope, "pair.measured.bi_gbps", [run for run in runs if run.kind == saved.PEER_BOTH])
-    _rate(scope, "pair.measured.p2p_gbps", [run for run in direct if run.kind == saved.PEER], peer_access=True)
+    writes = [run for run in direct if run.kind == saved.PEER]
+    denied = [run for run in staged if run.kind == saved.PEER]
+    why_none = _why_not_direct(scope, staged) if denied else _NOT_MEASURED
+    _rate(scope, "pair.measured.p2p_gbps", writes, peer_access=True, why_none=why_none)
     one_way = [run for run in staged if run.kind in (saved.PEER, saved.STAGED)]
     _rate(scope, "pair.measured.staged_gbps", one_way, peer_access=False)
 
@@ -61,11 +67,15 @@ def of_pair(scope: Scope, runs: Sequence[Measurement]) -> None:
     told = saved.worst(run for run in direct if run.kind in saved.FIRST or run.outcome != "skipped")
     if told not in saved.FAILED and isinstance(intact, Known) and not intact.value:
         told = "wrong-data"
-    why = "its copies went through host memory, as the driver grants no peer access" if staged else _NOT_MEASURED
+    why = _why_not_direct(scope, staged) if staged and not direct else _NOT_MEASURED
     scope.read("pair.measured.outcome", told, _ORIGIN, why)
     scope.read("pair.measured.staged_outcome", saved.worst(staged), _ORIGIN, _NOT_MEASURED)
     known = {name for name, fact in scope.facts.items() if name.startswith(_GROUP) and isinstance(fact, Known)}
     scope.put("pair.measured.any", Known(bool(known), "derived"))
+    scope.put("pair.measured.slow_way", Known(_slow_way(scope, writes), _ORIGIN if writes else "derived"))
+    granted = scope.value("pair.p2p.ok") is True
+    scope.put("pair.measured.peer_denied", Known(granted and bool(denied), _ORIGIN if denied else "derived"))
+    scope.put("pair.measured.odd", Known(opinions.odd(direct) or "", _ORIGIN if direct else "derived"))
     both = {"pair.measured.p2p_gbps", "pair.measured.staged_gbps"} <= known
     scope.put("pair.measured.both_ways", Known(both, "derived"))
     scope.put("pair.measured.failed", Known(scope.value("pair.measured.outcome") in saved.FAILED, "derived"))
@@ -73,11 +83,34 @@ def of_pair(scope: Scope, runs: Sequence[Measurement]) -> None:
     scope.put("pair.measured.failed_copies", Known(broken, _ORIGIN if broken else "derived"))
 
 
-def _rate(scope: Scope, fact: str, runs: Sequence[Measurement], *, peer_access: bool | None = None) -> None:
+def _why_not_direct(scope: Scope, staged: Sequence[Measurement]) -> str:
+    """Why copies between the two went through host memory."""
+    if all(run.kind in (saved.STAGED, saved.STAGED_BOTH) for run in staged):
+        return _NOT_MEASURED
+    by = "CUDA allowed" if scope.value("pair.p2p.ok") is True else "the driver grants"
+    return f"its copies went through host memory, as {by} no peer access"
+
+
+def _slow_way(scope: Scope, writes: Sequence[Measurement]) -> str:
+    """The direction that is slower, else both GPUs."""
+    rates = sorted((run.gbps, run.subject) for run in writes if run.gbps and not saved.failed(run))
+    if len(rates) > 1 and rates[0][0] < _ONE_WAY_SLOW * rates[-1][0]:
+        return saved.in_words(rates[0][1])
+    return f"{scope.value('pair.a')} and {scope.value('pair.b')}"
+
+
+def _rate(
+    scope: Scope,
+    fact: str,
+    runs: Sequence[Measurement],
+    *,
+    peer_access: bool | None = None,
+    why_none: str = _NOT_MEASURED,
+) -> None:
     """Record the slower direction of those that arrived intact."""
     good = [run for run in runs if not saved.failed(run) and peer_access in (None, run.peer_access)]
     how = saved.worst(runs)
-    why = f"the copy failed ({how})" if how in saved.FAILED else _NOT_MEASURED
+    why = f"the copy failed ({how})" if how in saved.FAILED else why_none
     scope.read(fact, min((run.gbps for run in good if run.gbps), default=None), _ORIGIN, why)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from topoadvisor.hardware.catalogue import Band
-from topoadvisor.measurements import runs
+from topoadvisor.measurements import opinions, runs
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.topology.links import nvlink_count
 
@@ -30,12 +30,6 @@ _LARGE_BYTES = 128 << 20
 """Published numbers are of 256 MiB and more; from half of that on, the start of a copy costs less than 1 %."""
 _PEER_GAIN = 1.05
 """Peer access on / off below this: the peer path is no better than the way through host memory."""
-_OPINION_SHARE = 0.5
-"""Reads and copies by kernels differ from writes by copy engines by a third at most where nothing is wrong."""
-_UNSTEADY = 0.25
-"""Batches of one measurement lie within a few percent of each other on a quiet machine."""
-_STAGED_LATENCY_US = 8.0
-"""Small copies take 1 to 4 µs from peer to peer and 10 to 28 µs through host memory."""
 _STAGED_SHARE = 0.8
 """Copies through host memory scatter more than peer copies do: between directions, pairs of a class, and machines."""
 _ONE_WIRE = 1.2
@@ -242,7 +236,7 @@ def _judge(judgement: Judgement, medians: Mapping[_Alike, float], staged: float 
     if verdict in ("pass", "unknown") and pair.down:
         return "warn", f"{'; '.join(pair.down)}: the pair is as fast as the others allow"
     if verdict in ("pass", "unknown"):
-        seen, odd = _second_look(judgement, slower)
+        seen, odd = _second_look(judgement)
         return (seen, odd) if verdict == "pass" or seen == "warn" else (verdict, cause)
     return verdict, cause
 
@@ -256,33 +250,14 @@ def doubt_of_pair(pair: PairFacts, measurements: Sequence[Measurement]) -> str |
     return told or (runs.doubt(staged, pair.pcie_gbps, "PCIe") if pair.pcie_gbps else None)
 
 
-def _second_look(judgement: Judgement, gbps: float) -> tuple[Verdict, str | None]:
+def _second_look(judgement: Judgement) -> tuple[Verdict, str | None]:
     """What is odd about a pair whose bandwidth is as it should be, or of which nobody knows what it should be."""
     measured = [each for each in (judgement.forward, judgement.backward, judgement.both) if each]
     missing = next((each for each in measured if each.outcome == "skipped"), None)
     if missing is not None:
         return "unknown", f"{runs.in_words(missing.subject)} was not measured: {missing.note}"
-    if judgement.latency_us >= _STAGED_LATENCY_US:
-        return "warn", f"a small copy takes {judgement.latency_us:.0f} µs, as long as one through host memory"
-    both = judgement.both.gbps if judgement.both else None
-    for what, kind, writes in (
-        ("reads reach", runs.READ, gbps),
-        ("copies by a kernel reach", runs.KERNEL, gbps),
-        ("reads both ways at once reach", runs.READ_BOTH, both),
-        ("copies by kernels both ways at once reach", runs.KERNEL_BOTH, both),
-    ):
-        rates = [m.gbps for m in judgement.other(kind) if m.outcome == "ok" and m.gbps]
-        if rates and writes and min(rates) < _OPINION_SHARE * writes:
-            return "warn", f"{what} only {min(rates):.1f} GB/s where writes by the copy engines reach {writes:.1f}"
-    return unsteady(measured)
-
-
-def unsteady(measured: Sequence[Measurement]) -> tuple[Verdict, str | None]:
-    """A pass, or a warning where the batches of a measurement lie far apart."""
-    widest = max((m.spread for m in measured if m.outcome == "ok" and m.spread), default=0.0)
-    if widest < _UNSTEADY:
-        return "pass", None
-    return "warn", f"its batches lie {widest:.0%} apart: something else uses the link, or clocks change"
+    told = opinions.odd([*measured, *judgement.others])
+    return ("pass", None) if told is None else ("warn", told)
 
 
 def broken_by(measured: Sequence[Measurement], link_class: str | None = None) -> str | None:
@@ -336,9 +311,8 @@ def _judge_staged(
         return "warn", f"{staged}, {share:.0%} slower than the other {pair.link_class} pairs of this machine{behind}"
     if pair.slots:
         return "warn", f"{staged}; {'; '.join(pair.slots)}"
-    seen, odd = unsteady([m for m in (judgement.forward, judgement.backward, judgement.both) if m])
-    if seen == "warn":
-        return seen, f"{staged}; {odd}"
+    if odd := opinions.unsteady([m for m in (judgement.forward, judgement.backward, judgement.both) if m]):
+        return "warn", f"{staged}; {odd}"
     if pair.staged is None:
         return "unknown", f"{staged}, and no public number says how fast that should be"
     return "pass", f"{staged} ({low:g} to {high:g} GB/s elsewhere)"
@@ -409,7 +383,7 @@ def _no_gain(judgement: Judgement, slower: float, faster: float, class_staged: f
         return f"{told}: the copies do not run over NVLink"
     if slow := _slow_way_to_host(judgement, slower):
         return f"{told}: {slow}"
-    if slower >= 0.9 * staged and judgement.latency_us >= _STAGED_LATENCY_US:
+    if slower >= 0.9 * staged and judgement.latency_us >= opinions.STAGED_LATENCY_US:
         return (
             f"{told}, and a small copy takes {judgement.latency_us:.0f} µs: it runs through host memory, though CUDA "
             "allows peer access"
@@ -451,7 +425,7 @@ def _why_slow(judgement: Judgement, band: Band, slower: float, faster: float, du
     share = slower / band.expected_uni
     what = f"{share:.0%} of what {pair.link_class} reaches elsewhere"
     links = nvlink_count(pair.link_class or "")
-    slow_start = judgement.latency_us >= _STAGED_LATENCY_US
+    slow_start = judgement.latency_us >= opinions.STAGED_LATENCY_US
     staged_like = pair.staged is not None and slower <= 1.1 * pair.staged[1] and (duplex or 2) < _DUPLEX_LEAST
     if slower < 0.9 * faster:
         return f"{what}, in one direction only: look for errors and replays on that direction's links"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from topoadvisor.hardware.catalogue import Band
-from topoadvisor.measurements import runs
+from topoadvisor.measurements import opinions, runs
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.verify.judge import (
     CLASS_LEAST,
@@ -17,7 +17,6 @@ from topoadvisor.verify.judge import (
     by_lanes,
     index,
     too_small,
-    unsteady,
 )
 
 _BOTH_LEAST = 1.1
@@ -104,7 +103,8 @@ def _both_ways(slower: float, measured: Sequence[Measurement]) -> tuple[Verdict,
             "warn",
             f"both ways at once are only {both.gbps / slower:.1f} × one: host memory or the PCIe path is short",
         )
-    return unsteady(measured)
+    told = opinions.unsteady(measured)
+    return ("pass", None) if told is None else ("warn", told)
 
 
 def _against_the_others(judged: list[HostJudgement]) -> list[HostJudgement]:

@@ -41,7 +41,7 @@ def to_text(proof: Proof, where: Setting, notes: Sequence[str] = (), *, saved: s
         rows = [(_row(case, difference), None) for case, difference in outcome.differences]
         lines += [f"  {line}" for line in table(_HEAD, rows, words=(0, 6))[1:]]
         lines += [f"  {line}" for line in _remarks(outcome, proof)]
-    lines += ["", *_recommendation(proof, saved)]
+    lines += ["", *_recommendation(proof, saved, notes)]
     lines += [*proof.notes, *notes]
     if proof.nccl:
         lines.append(
@@ -120,10 +120,12 @@ def _same_way(difference: Difference) -> bool:
     return (difference.claimed or 0.0) * (difference.mean or 0.0) > 0
 
 
-def _recommendation(proof: Proof, saved: str | None) -> list[str]:
+def _recommendation(proof: Proof, saved: str | None, notes: Sequence[str]) -> list[str]:
+    """`notes` may say why a value is not advised already."""
     best = proof.best
     unfit = [
-        f"{outcome.arm.name} is {_wins(outcome)}, slower nowhere, and is not advised: {why}."
+        f"{outcome.arm.name} is {_wins(outcome)}, slower nowhere, and is not advised"
+        + ("." if any(why in note for note in notes) else f": {why}.")
         for outcome in proof.outcomes
         if outcome.keep and (why := proof.why_unfit(outcome)) is not None
     ]
