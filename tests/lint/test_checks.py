@@ -436,6 +436,12 @@ def test_the_oldest_public_release_stands_for_older_ones() -> None:
     assert "ENV104" not in codes("export NCCL_SHM_DISABLE=1", version="2.1.15")
 
 
+def test_the_factor_of_ras_was_a_whole_number() -> None:
+    (found,) = told("export NCCL_RAS_TIMEOUT_FACTOR=2s")
+    assert found.code == "ENV113"
+    assert found.message.endswith("(before 2.31.2 NCCL takes it as 2)")
+
+
 @pytest.mark.parametrize(
     ("line", "code", "becomes"),
     [
@@ -445,6 +451,8 @@ def test_the_oldest_public_release_stands_for_older_ones() -> None:
         ("NCCL_COLLNET_ENABLE=2", "ENV114", "0"),
         ("NCCL_MIN_CTAS=0", "ENV113", None),
         ("NCCL_COMM_BLOCKING=5", "ENV113", None),
+        ("NCCL_NVLS_NCHANNELS=0", "ENV113", None),
+        ("NCCL_COMM_SPLIT_SHARE_RESOURCES=2", "ENV114", "0"),
         ("NCCL_P2P_DISABLE=2", "ENV114", "0"),
         ("NCCL_GDRCOPY_ENABLE=2", "ENV114", "0"),
         ("NCCL_IB_DISABLE=2", "ENV114", "1"),

@@ -42,7 +42,8 @@ _SUBSYSTEMS: Final[Mapping[str, str]] = {
 """Subsystem → first release that knows it (`NCCL_DEBUG_SUBSYS` in `src/debug.cc`)."""
 _DEFAULT_MASKS: Final = (("2.23.4", ("INIT", "BOOTSTRAP", "ENV")), ("2.16.5", ("INIT", "ENV")), ("2.3.5", ("INIT",)))
 
-_FRACTIONS_SINCE: Final = "2.31.2"
+FRACTIONS_SINCE: Final = "2.31.2"
+"""First release in which NCCL_RAS_TIMEOUT_FACTOR may have fractions."""
 _FLOAT: Final = re.compile(
     r"[ \t\n\v\f\r]*[+-]?(?:(?P<hex>0[xX](?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?\d+)?)"
     r"|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)",
@@ -94,9 +95,9 @@ def strict_bool(text: str, version: str | None = None) -> WordReading:
 
 def factor(text: str, version: str | None = None) -> WordReading:
     """NCCL_RAS_TIMEOUT_FACTOR (`src/ras/ras_param.cc`): a whole number until 2.31.2, since then one with fractions."""
-    if not _since(version, _FRACTIONS_SINCE):
+    if not _since(version, FRACTIONS_SINCE):
         number = parse_int(text)
-        why = () if text == str(number) else (f"NCCL before {_FRACTIONS_SINCE} reads a whole number here: {number}",)
+        why = () if text == str(number) else (f"NCCL before {FRACTIONS_SINCE} reads a whole number here: {number}",)
         return WordReading(None if number is None else str(number), why if text else ())
     if not text:
         return WordReading(None)

@@ -13,7 +13,12 @@ from topoadvisor.nccl import choices, levels, reading, settings, versions, words
 from topoadvisor.nccl.reading import Reading
 from topoadvisor.nccl.settings import SettingInfo
 
-_BOUNDARIES: Final = ((choices.STRICT_SINCE, "2.23.4"), (words.STRICT_SINCE, "2.30.4"))
+_STRICT_WORDS: Final = (words.STRICT_SINCE, "2.30.4")
+_BOUNDARIES: Final = (
+    (choices.STRICT_SINCE, "2.23.4"),
+    _STRICT_WORDS,
+    (words.FRACTIONS_SINCE, "2.30.7"),
+)
 """Release that brought a stricter parser, and the last one before it that the parsers are asked about."""
 _CLOUDS: Final = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "FI_EFA_", "FI_PROVIDER", "OFI_NCCL_")
 """How names of plugins of clouds begin; their guides fix algorithms, protocols and sizes."""
@@ -124,7 +129,7 @@ def _before(info: SettingInfo, text: str, found: Reading, version: str | None) -
 
 
 def _strict_only(assignment: Assignment, info: SettingInfo, text: str) -> Iterator[Found]:
-    since, last = _BOUNDARIES[-1]
+    since, last = _STRICT_WORDS
     if info.exists_in(last):
         old = reading.read(info, text, last)
         new = reading.read(info, text)
