@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from topoadvisor.ingest import nvidia_smi_text
+from topoadvisor.ingest import detect, nvidia_smi_text
 
 CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus/other"
 CAPTURE = Path(__file__).resolve().parents[2] / "../shared/capture_h200x2"
@@ -50,3 +50,11 @@ def test_a_real_machine() -> None:
 
     assert nvidia_smi_text.parse_p2p(read("topo-p2p-r.txt")) == {(0, 1): "OK", (1, 0): "OK"}
     assert nvidia_smi_text.parse_p2p(read("topo-p2p-p.txt")) == {(0, 1): "NS", (1, 0): "NS"}
+
+
+def test_a_damaged_cell_of_a_p2p_table_is_told() -> None:
+    table = "\tGPU0\tGPU1\tGPU2\nGPU0\tX\tOK\t0K\nGPU1\tOK\tX\tOK\nGPU2\tOK\tN/A\tX\n"
+    snapshot = detect.from_bytes(f"$ nvidia-smi topo -p2p r\n{table}".encode(), file="paste")
+    source = snapshot.sources[0]
+    assert (source.status, source.reason) == ("partial", "2 damaged cells, the first in line 3, column 11, row GPU0")
+    assert len(snapshot.p2p or []) == 4

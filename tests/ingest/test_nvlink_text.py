@@ -95,6 +95,11 @@ def test_links_of_another_option_below_the_same_gpu_are_another_listing() -> Non
     )
 
 
+def test_a_rate_with_a_decimal_comma() -> None:
+    first, _ = nvlink_text.parse(f"{GPU0}\t Link 0: 26,562 GB/s\n{GPU0}")
+    assert links(first.blocks[0]) == [NvLink(link=0, active=True, raw_mbps=26562)]
+
+
 def test_mig_instances_say_that_the_mode_is_on() -> None:
     snapshot = text.read(GPU0 + "  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n" + GPU1, "list.txt")
     assert [gpu.mig for gpu in snapshot.gpus] == [True, None]

@@ -8,6 +8,7 @@ from typing import Literal
 
 from topoadvisor.ingest import cells, tables
 from topoadvisor.ingest.lines import Line, read_lines
+from topoadvisor.snapshot import DamagedCell
 
 P2pKind = Literal["read", "write", "nvlink", "atomics", "pci"]
 
@@ -27,6 +28,7 @@ class P2pTable:
     cells: dict[tuple[int, int], str]
     count: int | None = None
     """How many GPUs there are, where the table is whole."""
+    damaged: tuple[DamagedCell, ...] = ()
 
 
 def is_p2p(found: cells.FittedTable) -> bool:
@@ -47,7 +49,8 @@ def p2p_table(table: tables.Table, found: cells.FittedTable) -> P2pTable:
     labels = [row.row.label for row in found.rows]
     whole = labels == list(found.columns) == [f"GPU{index}" for index in range(len(labels))]
     kinds = _kinds(commands[-1] if commands else "")
-    return P2pTable(table.first, kinds, statuses, len(labels) if whole and len(labels) > 1 else None)
+    damaged = tuple(cell for row in found.rows for cell in row.damaged)
+    return P2pTable(table.first, kinds, statuses, len(labels) if whole and len(labels) > 1 else None, damaged)
 
 
 def _kinds(letters: str) -> tuple[P2pKind, ...]:

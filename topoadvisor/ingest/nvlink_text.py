@@ -27,7 +27,7 @@ GPU_LINE = re.compile(
 )
 PRODUCT = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|[ABHLPTV][0-9]{1,3}\b")
 _LINK = re.compile(r"^\W*Link (?P<link>[0-9]{1,3})(?P<mark>[:,]) *(?P<rest>\S.{0,100})", re.I)
-_RATE = re.compile(r"(?P<gbps>[0-9]{1,4}(?:\.[0-9]{1,6})?) *GB/s|<?inactive>?", re.I)
+_RATE = re.compile(r"(?P<gbps>[0-9]{1,4}(?:[.,][0-9]{1,6})?) *GB/s|<?inactive>?", re.I)
 _ADDRESS = r"(?P<address>[0-9a-f]{1,8}:[0-9a-f]{1,2}:[0-9a-f]{1,2}\.[0-7])"
 _REMOTE = re.compile(rf"(?:Remote Device *)?{_ADDRESS}(?:: *Link [0-9]{{1,3}})?\s{{0,40}}$", re.I)
 _ERRORS = re.compile(r"(?P<kind>Replay|Recovery|CRC) Errors?: *(?P<count>[0-9]{1,15})\b", re.I)
@@ -136,7 +136,7 @@ def _told(match: re.Match[str]) -> tuple[str, NvLink] | None:
     if match["mark"] == ",":
         return ("-c", NvLink(link=number)) if _CAPABILITY.match(rest) else None
     if rate := _RATE.match(rest):
-        raw = round(float(rate["gbps"]) * 1000) if rate["gbps"] else None
+        raw = round(float(rate["gbps"].replace(",", ".")) * 1000) if rate["gbps"] else None
         return "-s", NvLink(link=number, active=raw is not None, raw_mbps=raw)
     if remote := _REMOTE.match(rest):
         hidden = pci.is_placeholder(remote["address"])

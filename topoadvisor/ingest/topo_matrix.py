@@ -320,11 +320,7 @@ def _same_machine(first: Matrix, other: Matrix) -> bool:
 def _matrix_part(reading: Reading, file: str, of_hosts: Sequence[Matrix]) -> Part:
     first = reading.captures[0].matrix
     notes = list(reading.captures[0].notes)
-    if first.damaged:
-        cell = first.damaged[0]
-        count = len(first.damaged)
-        where = f"line {cell.line}, column {cell.text_column}, row {cell.row}"
-        notes.append(f"{count} damaged cell{'s' if count > 1 else ''}, the first in {where}")
+    notes += _damage(first.damaged)
     missing = [name for name in first.gpus if name not in first.cells and len(first.gpus) > 1]
     if missing:
         notes.append(f"the rows of {', '.join(missing)} are missing: the text was cut")
@@ -346,6 +342,13 @@ def _matrix_part(reading: Reading, file: str, of_hosts: Sequence[Matrix]) -> Par
     return Part(snapshot, file, count=len(indices) if whole else None)
 
 
+def _damage(cells: Sequence[DamagedCell]) -> list[str]:
+    if not cells:
+        return []
+    where = f"line {cells[0].line}, column {cells[0].text_column}, row {cells[0].row}"
+    return [f"{len(cells)} damaged cell{'s' if len(cells) > 1 else ''}, the first in {where}"]
+
+
 def _gpus(matrix: Matrix) -> list[Gpu]:
     gpus = []
     for label in matrix.gpus:
@@ -362,7 +365,7 @@ def _gpus(matrix: Matrix) -> list[Gpu]:
 
 
 def _p2p_part(table: nvidia_smi_text.P2pTable, file: str) -> Part:
-    notes = []
+    notes = _damage(table.damaged)
     kinds = table.kinds
     if not kinds and (kinds := nvidia_smi_text.kinds_by_name(file)):
         notes.append("that it is about this capability only the name of its file says")
