@@ -126,7 +126,7 @@ def test_cube_mesh_uses_all_six_links_of_each_gpu() -> None:
     assert found.rings[1].order == [0, 4, 7, 6, 5, 1, 2, 3]
     assert (found.total_gbps, found.bound_gbps, found.optimal) == (150.0, 150.0, True)
     assert found.transport == "NVLink"
-    assert found.rings[0].bottleneck.startswith("NVLink GPU")
+    assert found.rings[0].bottleneck.startswith("NVLink from GPU")
     assert found.notes == [
         "No set of rings over NVLink can pass 150 GB/s: no more can go from GPU0 to the others.",
         "Hops over PCIe beside NVLink may add to that (`topoadvisor rings`).",
@@ -158,7 +158,7 @@ def test_bridged_pairs_are_limited_by_pcie_and_the_socket() -> None:
     found = machine.plan()
     assert found.rings[0].order == [0, 1, 2, 3]
     assert found.rings[0].gbps == 20.0
-    assert found.rings[0].bottleneck == "the link socket 0 → socket 1"
+    assert found.rings[0].bottleneck == "the link from socket 0 to socket 1"
     assert [hop.link_class for hop in found.rings[0].hops] == ["NV4", "SYS", "NV4", "SYS"]
     assert (found.total_gbps, found.optimal) == (20.0, True)
     assert found.transport == "NVLink and PCIe peer-to-peer"

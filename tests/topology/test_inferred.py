@@ -111,3 +111,13 @@ def test_printed_numa_node_against_printed_sys(pasted: Callable[..., Snapshot]) 
     assert topology.pair("gpu:0", "gpu:1").link_class == "SYS"
     assert any("NUMA node 0" in note for note in topology.notes)
     assert sum(facts["kind"] == "numa" for _, facts in topology.graph.nodes(data=True)) == 2
+
+
+def test_what_was_reasoned_and_has_no_address_is_told_apart_by_its_gpus(pasted: Callable[..., Snapshot]) -> None:
+    names = [f"GPU{gpu}" for gpu in range(6)]
+    near = (" ".join("X" if a == b else "PIX" if a // 3 == b // 3 else "SYS" for b in range(6)) for a in range(6))
+    rows = (f"{name} {cells}" for name, cells in zip(names, near, strict=True))
+    nodes = build(pasted("\n".join([" ".join(names), *rows]))).graph.nodes(data=True)
+    labels = [data["label"] for _, data in nodes if data["kind"] in ("root", "bridge") and data["inferred"]]
+    assert len(set(labels)) == len(labels)
+    assert {"PCIe root of GPU0 and 2 more", "PCIe switch of GPU3 and 2 more"} <= set(labels)

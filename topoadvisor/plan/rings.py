@@ -193,11 +193,11 @@ class _Planner:
         edge = self._topology.graph.get_edge_data(a, b) or {}
         gpus = [node for node in link if node in self._topology.gpus]
         if len(gpus) == 2:
-            return f"NVLink {self._label(a)} → {self._label(b)}{shared}"
+            return f"NVLink from {self._label(a)} to {self._label(b)}{shared}"
         if gpus:
             width = f"x{edge['width']} " if edge.get("width") else ""
             return f"{self._label(gpus[0])}'s {width}{_AT_A_GPU.get(str(edge.get('kind')), 'PCIe link')}{shared}"
-        return f"the link {self._label(a)} → {self._label(b)}{shared}"
+        return f"the link from {self._label(a)} to {self._label(b)}{shared}"
 
     def _limit_in_words(self, limit: problem.Limit) -> str:
         if limit.node is not None and (limit.link is None or limit.uses <= 1):

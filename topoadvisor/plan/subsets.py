@@ -296,7 +296,7 @@ class Chooser:
             model, best = self.optimum(group)
             if best is None or model.unknown:
                 return None
-            # Names tell two links apart only where the topology has no ids: several switches are "PCIe switch".
+            # Names tell two links apart only where the topology has no ids.
             ends = [*model.ways, *((link.a, link.b) for link in model.links[len(model.ways) :])]
             for number, load in loads_of(model.problem(), best.rings).items():
                 link = model.links[number]

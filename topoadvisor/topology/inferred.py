@@ -14,6 +14,7 @@ import networkx as nx
 
 from topoadvisor.topology.bandwidth import PcieRate
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
+from topoadvisor.topology.model import in_words
 from topoadvisor.topology.pcie_tree import Hierarchy, add_node
 
 Pairs = Mapping[tuple[str, str], LinkClass]
@@ -204,7 +205,7 @@ class _Grower:
             if len(part) > 1 or apart:
                 root = f"root:{self.roots}"
                 self.roots += 1
-                add_node(self.graph, self.hierarchy, root, "root", "PCIe root", inferred=True)
+                add_node(self.graph, self.hierarchy, root, "root", f"PCIe root of {_named(part)}", inferred=True)
                 self.result.homes[root] = numa
                 for top in tops:
                     self._add_top(top, root)
@@ -229,7 +230,7 @@ class _Grower:
         node = f"switch:{self.switches}"
         self.switches += 1
         card = not any(device in self.rates for device in devices)
-        label = "one card or switch" if card else "PCIe switch"
+        label = f"{'one card or switch' if card else 'PCIe switch'} of {_named(devices)}"
         add_node(self.graph, self.hierarchy, node, "bridge", label, inferred=True, role="switch", address=None)
         self.hierarchy.role[node] = "switch"
         if above is not None:
@@ -257,3 +258,11 @@ class _Grower:
 
     def _related(self, one: tuple[str, ...], other: tuple[str, ...]) -> bool:
         return any((a, b) in self.result.classes or (b, a) in self.result.classes for a in one for b in other)
+
+
+def _named(devices: Sequence[str]) -> str:
+    """What hangs below something that has no address, so that it can be told from others: its GPUs, else all."""
+    first, *others = [device for device in devices if device.startswith("gpu:")] or list(devices)
+    # No commas: these names stand in lists.
+    more = [f"and {in_words(others[0]) if len(others) == 1 else f'{len(others)} more'}"] if others else []
+    return " ".join([in_words(first), *more])

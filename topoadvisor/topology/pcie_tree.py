@@ -197,8 +197,9 @@ class _Trunk:
         return root
 
     def _inferred_root(self, numa: int | None) -> str:
-        root = f"root:numa{numa}" if numa is not None and numa >= 0 else "root:unknown"
-        add_node(self.graph, self.hierarchy, root, "root", "PCIe root", inferred=True)
+        known = numa is not None and numa >= 0
+        root, label = (f"root:numa{numa}", f"PCIe root of NUMA node {numa}") if known else ("root:unknown", "PCIe root")
+        add_node(self.graph, self.hierarchy, root, "root", label, inferred=True)
         self.votes.setdefault(root, Counter())
         return root
 
