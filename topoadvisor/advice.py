@@ -94,6 +94,39 @@ class UnknownVerdict(Struct, frozen=True, kw_only=True):
     """A read-only command that would tell."""
 
 
+class VendorLine(Struct, frozen=True, kw_only=True):
+    """One variable of what a vendor publishes, beside what is set here."""
+
+    name: str
+    state: Literal["same", "differs", "missing", "stale", "left to the plugin", "not known"]
+    """`stale`: set here, and the vendor has taken it out of its list."""
+    vendor: str
+    """The published value, several with `or`; in words where it depends on the machine, and for a stale variable."""
+    here: str | None
+    """Empty: not set; None: not known."""
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """Where something was read."""
+
+    what: str
+    url: str | None
+    read: str | None
+    """Date, as 2026-12-01."""
+
+
+class VendorValues(Struct, frozen=True, kw_only=True):
+    """What the vendor of this machine publishes for NCCL, compared line by line. Not advice by itself: findings are."""
+
+    profile: str
+    what: str
+    by: Literal["plugin", "file", "script", "example", "nobody"]
+    """Who sets the values on the vendor's machines; `nobody`: it publishes none for this one."""
+    where: str
+    lines: list[VendorLine]
+    sources: list[Reference]
+
+
 class Hop(Struct, frozen=True, kw_only=True):
     a: str
     b: str
@@ -207,6 +240,8 @@ class Advice(Struct, frozen=True, kw_only=True):
     passed_over: list[str] = []
     """Settings that won a trial and are not advised, and why, one sentence each."""
     already_right: list[AlreadyRight]
+    vendor: VendorValues | None = None
+    """None: no vendor's list is known for this machine."""
     unknown: list[UnknownVerdict]
     plan: Plan | None
     sources: list[SourceLine]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topoadvisor import cpu_lists, ways
+from topoadvisor import cpu_lists, published, ways
 from topoadvisor.advice import (
     SEVERITIES,
     Action,
@@ -125,6 +125,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         set_nothing=_set_nothing(base, settings, disputed),
         passed_over=won.passed_over,
         already_right=rights,
+        vendor=published.beside(base),
         unknown=_unknown(outcomes),
         plan=None,
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],

@@ -139,6 +139,9 @@ platform.system text | dgx-1, dgx-a100, dgx-h100, …, none
 platform.machine text | machine type of a cloud (p5.48xlarge, NDv5, a3-ultragpu-8g) or the system; partly inferred
 platform.efa_expected int | EFA devices of a complete instance of this type; 0 when it has none or is not known
 vendor.profile text | the cloud vendor's NCCL profile or topology file that is here; empty when none
+vendor.values text | list of NCCL values that the vendor publishes for this machine type; empty when none
+vendor.missing texts | variables of that list that are not set here
+vendor.applied texts | variables of that list that are set here, as published or otherwise
 vendor.efa_plugin bool | the folder of AWS's NCCL plugin is here
 shm.total_bytes int | size of /dev/shm in bytes
 shm.free_bytes int | free bytes in /dev/shm
@@ -342,6 +345,10 @@ variable.invented bool | a name in circulation that nobody reads
 variable.instead text | what was probably meant by an invented name; empty when nothing like it exists
 variable.nearest text | for a name that nobody is known to read, the nearest one that NCCL reads; empty when none
 variable.bent bool | blanks, quotes or `export` that a shell would take away and a file of NCCL does not
+variable.published bool | what the cloud's vendor publishes for some of its machines sets this variable
+variable.vendor_state text | same, differs or stale beside what the machine's vendor publishes; empty for nothing
+variable.vendor_stale bool | the machine's vendor has taken the variable out of its list
+variable.vendor_value text | the published value, or what the vendor says of the variable now
 variable.file_exists bool | the file exists that it names
 """
 

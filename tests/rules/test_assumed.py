@@ -88,7 +88,7 @@ def test_values_take_the_type_of_the_fact(machine: Machines, name: str, value: A
     ("name", "value", "words"),
     [
         ("cpu.vendorr", "AMD", ["no fact `cpu.vendorr`", "Did you mean `cpu.vendor`"]),
-        ("vendor", "AMD", ["no fact `vendor`", "cpu.vendor"]),
+        ("vendor.profil", "AMD", ["no fact `vendor.profil`", "Did you mean `vendor.profile"]),
         ("gpu[0].namex", "X", ["gpu[0].namex", "gpu.name"]),
         ("gpu[7].name", "X", ["not here"]),
         ("pair[0,5].p2p.read", "OK", ["not here"]),

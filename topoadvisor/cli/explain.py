@@ -23,7 +23,8 @@ def explain(
         str,
         typer.Argument(
             metavar="WORD",
-            help="A variable, NAME=VALUE, a pair (GPU0-GPU1), a rule, a code of lint, a term or a fact.",
+            help="A variable, NAME=VALUE, a pair (GPU0-GPU1), a system (gin, mnnvl, mig), `systems` for all of them, "
+            "`vendor`, a rule, a code of lint, a term or a fact.",
         ),
     ],
     source: SourceArgument = None,
@@ -36,7 +37,8 @@ def explain(
 
     Of a variable: since when NCCL reads it, how, its defaults, what to beware of, whether it is set and what NCCL makes
     of that. NAME=VALUE says what NCCL would make of that value. Of a pair of GPUs: what can make it slow, refused or
-    hang, step by step, each with its evidence and the command that shows it.
+    hang, step by step, each with its evidence and the command that shows it. Of a system: what it takes, and what of
+    that is here. Of the vendor: what it publishes for NCCL on this machine type, beside what is set.
     """
     from topoadvisor.explain import lookup
     from topoadvisor.rules import load

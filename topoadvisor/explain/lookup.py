@@ -8,14 +8,19 @@ from typing import Final, Literal
 
 import msgspec
 
+from topoadvisor import published
+from topoadvisor.advice import VendorValues
 from topoadvisor.errors import TopoAdvisorError
-from topoadvisor.explain import glossary, ladder
+from topoadvisor.explain import glossary, ladder, readiness
 from topoadvisor.explain.glossary import Term
 from topoadvisor.explain.ladder import Ladder
+from topoadvisor.explain.readiness import Readiness
 from topoadvisor.nccl import defaults, levels, reading, settings
 from topoadvisor.nccl.settings import Family, Invention, SettingInfo
+from topoadvisor.rules.facts import gather
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology import graph
 from topoadvisor.vocabulary import VOCABULARY
 
 SCHEMA: Final = "topoadvisor.explain/1"
@@ -23,8 +28,12 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,79}")
 _NCCLS: Final = re.compile(r"NCCL_[A-Z0-9_]{1,75}")
 _NEAREST: Final = 3
+_VENDOR: Final = ("vendor", "vendors", "vendor values", "vendor-values", "vendor profile", "cloud profile")
+"""Words that ask for the vendor's values."""
+_SYSTEMS: Final = "systems"
+"""The word that asks for all systems."""
 
-Kind = Literal["variable", "invention", "rule", "code", "term", "fact", "family", "pair"]
+Kind = Literal["variable", "invention", "rule", "code", "term", "fact", "family", "pair", "vendor", "systems"]
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -103,7 +112,7 @@ class CheckCode(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """Everything about one word. Exactly one of the eight is there, the one that `kind` names."""
+    """Everything about one word. Exactly one of the ten is there, the one that `kind` names."""
 
     word: str
     kind: Kind
@@ -118,6 +127,12 @@ class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     """Meaning of a fact."""
     family: Family | None = None
     """Whose name it is by how it begins; whether they read it is not known."""
+    vendor: VendorValues | None = None
+    """What the vendor of the machine publishes for NCCL, beside what is set; None also where nothing is known of it."""
+    ready: Readiness | None = None
+    """For a term that is a system: whether the machine is ready for it."""
+    systems: dict[str, Readiness] = {}
+    """All systems, by their terms."""
     near: list[str] = []
     """Names of that family that the word resembles, best first."""
     asked: Value | None = None
@@ -128,9 +143,12 @@ class Explanation(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCH
 
 
 def needs_machine(word: str) -> bool:
-    """Whether the machine matters for this word: it is a variable, or a pair of GPUs."""
+    """Whether the machine matters for this word: a variable, a pair of GPUs, a system, or the vendor's values."""
     name, _ = _split(word)
-    return settings.find(name) is not None or ladder.names_pair(word) is not None
+    if settings.find(name) is not None or ladder.names_pair(word) is not None or word.lower() in (_SYSTEMS, *_VENDOR):
+        return True
+    term = glossary.find(word)
+    return term is not None and term.name in readiness.systems()
 
 
 def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Explanation:
@@ -141,6 +159,10 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
     name, text = _split(word)
     if (pair := ladder.names_pair(word)) is not None and snapshot is not None:
         return Explanation(word=word, kind="pair", pair=ladder.climb(pair, snapshot, rules))
+    if word.lower() == _SYSTEMS and snapshot is not None:
+        return Explanation(word=word, kind="systems", systems=readiness.survey(readiness.systems(), snapshot, rules))
+    if word.lower() in _VENDOR and snapshot is not None:
+        return Explanation(word=word, kind="vendor", vendor=published.beside(gather(snapshot, graph.build(snapshot))))
     if (info := settings.find(name)) is not None:
         return _variable(word, info, text, rules, snapshot)
     if (invention := settings.inventions().get(name)) is not None:
@@ -151,7 +173,16 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
     if (code := _check_code(word)) is not None:
         return Explanation(word=word, kind="code", code=code)
     if (term := glossary.find(word)) is not None:
-        return Explanation(word=word, kind="term", term=term, rules=mentions(term.name, rules))
+        system = readiness.systems().get(term.name)
+        ready = readiness.survey([term.name], snapshot, rules)[term.name] if system and snapshot is not None else None
+        spoken = [_mention(rule) for rule in readiness.of_system(system, rules)] if system and ready is None else []
+        return Explanation(
+            word=word,
+            kind="term",
+            term=term,
+            ready=ready,
+            rules=spoken or ([] if ready else mentions(term.name, rules)),
+        )
     if (fact := VOCABULARY.get(word)) is not None:
         return Explanation(word=word, kind="fact", fact=fact.meaning, rules=mentions(word, rules))
     close = nearest(word, rules)
@@ -241,9 +272,7 @@ def level_words() -> list[LevelWord]:
 
 def _state(info: SettingInfo, snapshot: Snapshot) -> State:
     from topoadvisor.rules import machine
-    from topoadvisor.rules.facts import gather
     from topoadvisor.rules.scope import Unknown
-    from topoadvisor.topology import graph
 
     facts = gather(snapshot, graph.build(snapshot))
     node = facts.node
@@ -284,11 +313,11 @@ def _value(info: SettingInfo, text: str, origin: str, line: int | None, version:
     )
 
 
+def _mention(rule: Rule) -> Mention:
+    return Mention(id=rule.id, name=rule.name, severity=rule.severity)
+
+
 def mentions(name: str, rules: Sequence[Rule]) -> list[Mention]:
     """Rules that name a word anywhere: conditions, advice, texts."""
     pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])")
-    return [
-        Mention(id=rule.id, name=rule.name, severity=rule.severity)
-        for rule in rules
-        if pattern.search(msgspec.json.encode(rule).decode())
-    ]
+    return [_mention(rule) for rule in rules if pattern.search(msgspec.json.encode(rule).decode())]

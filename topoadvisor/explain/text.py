@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from topoadvisor import published
+from topoadvisor.advice import Reference, VendorValues
 from topoadvisor.explain.ladder import Ladder
 from topoadvisor.explain.lookup import CheckCode, Explanation, LevelWord, State, Value
+from topoadvisor.explain.readiness import Check, Readiness
 from topoadvisor.nccl.settings import NEWEST, Family, SettingInfo
 from topoadvisor.rules import describe
 from topoadvisor.rules.describe import fill, section
@@ -40,6 +43,7 @@ _MANUAL: Final = {
 }
 
 
+_READY: Final = {"in order": "yes", "look here": "no", "not known": "not known", "no matter": "does not matter here"}
 _MARKS: Final = {"in order": "✓", "look here": "!", "not known": "?", "no matter": "·"}
 
 
@@ -48,6 +52,10 @@ def render(explanation: Explanation) -> str:
     match explanation:
         case Explanation(variable=SettingInfo() as info):
             return _blocks(_variable(info, explanation))
+        case Explanation(kind="vendor", vendor=vendor):
+            return _blocks(_vendor(vendor))
+        case Explanation(kind="systems"):
+            return _blocks(_systems(explanation.systems))
         case Explanation(pair=pair) if pair is not None:
             return _blocks(_ladder(pair))
         case Explanation(rule=rule) if rule is not None:
@@ -234,11 +242,88 @@ def _code(code: CheckCode) -> Iterator[str]:
 def _term(explanation: Explanation) -> Iterator[str]:
     term = explanation.term
     assert term is not None
-    also = f"\nalso: {', '.join(term.also)}" if term.also else ""
-    yield f"{term.name}{also}"
+    also = fill(f"also: {', '.join(term.also)}") if term.also else ""
+    yield f"{term.name}\n{also}".rstrip()
     yield fill(term.what)
+    if explanation.ready is not None:
+        yield from _ready(explanation.ready)
     yield section("See also", [fill(", ".join(term.see), "  ")] if term.see else [])
     yield from _mentions(explanation)
+
+
+def _ready(ready: Readiness) -> Iterator[str]:
+    """Whether this machine has it, what it takes, and what rules say."""
+    told = {
+        "in order": "This machine has it, or a job here can use it",
+        "no matter": "This machine has no use for it as it was read",
+        "not known": "Whether this machine has it is not known",
+    }[ready.here]
+    yield section("Here", [fill(f"{told}: {'; '.join(ready.why_here) or 'nothing was read'}.", "  ")])
+    yield section("What it takes", (line for check in ready.checks for line in _check(check)))
+    yield section("Facts", (fill(text, "    ", "  ") for text in ready.facts))
+    rules = [fill(f"! {text}", "      ", "  ") for text in ready.findings]
+    if ready.undecided:
+        rules.append(fill(f"? not decided: {', '.join(ready.undecided)} (`topoadvisor scan` asks)", "      ", "  "))
+    if ready.quiet:
+        rules.append(fill(f"✓ nothing to say: {', '.join(ready.quiet)}", "      ", "  "))
+    yield section("Rules of it", rules)
+    yield section("Source", [f"  {ready.source}"] if ready.source else [])
+
+
+def _check(check: Check) -> Iterator[str]:
+    yield fill(f"{_MARKS[check.answer]} {check.what}: {_READY[check.answer]}", "    ", "  ")
+    for text in check.evidence:
+        yield fill(text, "      ", "    ")
+    if check.answer in ("look here", "not known"):
+        yield f"    $ {check.ask}"
+
+
+def _systems(systems: Mapping[str, Readiness]) -> Iterator[str]:
+    """One line for each system that a machine may have."""
+    yield "systems\nwhat this machine is ready for; `topoadvisor explain NAME` says more of each"
+    width = max(map(len, systems))
+    lines = []
+    for name, ready in systems.items():
+        lacking = sum(check.answer == "look here" for check in ready.checks)
+        unknown = sum(check.answer == "not known" for check in ready.checks)
+        mark = "·" if ready.here == "no matter" else "!" if lacking or ready.findings else _MARKS[ready.here]
+        found = ", ".join(dict.fromkeys(text.partition(":")[0] for text in ready.findings))
+        parts = [
+            "no use for it here" if ready.here == "no matter" else "",
+            f"lacks {lacking} of {len(ready.checks)}" if lacking else "",
+            f"{unknown} of {len(ready.checks)} not known" if unknown and ready.here != "no matter" else "",
+            f"findings: {found}" if found else "",
+            f"{len(ready.undecided)} rules not decided" if ready.undecided and ready.here == "in order" else "",
+        ]
+        told = "; ".join(filter(None, parts)) or ("nothing against it" if ready.here == "in order" else "not known")
+        lines.append(fill(told, " " * (width + 6), f"  {mark} {name:<{width}}  "))
+    yield "\n".join(lines)
+
+
+def _vendor(vendor: VendorValues | None) -> Iterator[str]:
+    yield "vendor\nwhat the vendor of this machine publishes for NCCL, beside what is set here"
+    if vendor is None:
+        yield fill(
+            "No list is known for this machine: its cloud or its machine type was not recognised, or nobody publishes "
+            "one. --assume platform.cloud=oci --assume platform.product=BM.GPU.H100.8 tells it."
+        )
+        return
+    yield fill(published.head(vendor))
+    yield section(vendor.profile, (fill(published.said(line), "    ", "  ") for line in vendor.lines))
+    yield fill(
+        "The vendor's own file or script of the release that runs here wins over this list. For a job on one machine "
+        "the network's variables can be left out."
+        if vendor.lines
+        else ""
+    )
+    lines = [line for each in vendor.sources for line in _reference(each)]
+    yield section("Sources", lines)
+
+
+def _reference(source: Reference) -> Iterator[str]:
+    yield fill(f"{source.what}, read {source.read or 'never'}", "    ", "  ")
+    if source.url:
+        yield f"    {source.url}"
 
 
 def _ladder(pair: Ladder) -> Iterator[str]:

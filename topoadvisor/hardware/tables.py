@@ -1,4 +1,4 @@
-"""The five tables beside this module (`*.yaml`), typed. Their heads say what each column means.
+"""The six tables beside this module (`*.yaml`), typed. Their heads say what each column means.
 
 Each is read on first use and kept. An unknown key or a wrong type raises msgspec.ValidationError.
 """
@@ -203,6 +203,36 @@ class ResultTable(Row, frozen=True, kw_only=True):
     results: tuple[Result, ...]
 
 
+class Stale(Row, frozen=True, kw_only=True):
+    """What a vendor says of a variable that older recipes set."""
+
+    what: str
+    source: str
+
+
+class Profile(Row, frozen=True, kw_only=True):
+    """What a vendor publishes for one machine; see `profiles.yaml`."""
+
+    name: str
+    what: str
+    cloud: str
+    machines: str
+    by: Literal["plugin", "file", "script", "example", "nobody"]
+    where: str
+    sources: tuple[str, ...]
+    link_layer: str | None = None
+    values: dict[str, tuple[str, ...]] = {}
+    local: dict[str, str] = {}
+    optional: dict[str, tuple[str, ...]] = {}
+    stale: dict[str, str] = {}
+
+
+class ProfileTable(Row, frozen=True, kw_only=True):
+    sources: dict[str, SourceRow]
+    stale: dict[str, dict[str, Stale]]
+    profiles: tuple[Profile, ...]
+
+
 _Table = TypeVar("_Table")
 
 
@@ -238,3 +268,9 @@ def cpus() -> CpuTable:
 def results() -> ResultTable:
     """Peer copies that were published or measured, good and bad."""
     return _read("results.yaml", ResultTable)
+
+
+@cache
+def profiles() -> ProfileTable:
+    """What vendors publish for NCCL on their machines."""
+    return _read("profiles.yaml", ProfileTable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from topoadvisor import published
 from topoadvisor.advice import Advice, AdvisedSetting, Evidence, Finding, Pick, Placement, Plan, UnknownVerdict
 from topoadvisor.measurements.runs import in_words
 from topoadvisor.render import changes_text
@@ -44,6 +45,10 @@ def render(advice: Advice, matrix: Matrix, *, width: int = 100, color: bool = Fa
         page.heading("Already right")
         for right in advice.already_right:
             page.paragraph(right.text, first="  ✓ ", rest="    ")
+    if advice.vendor is not None:
+        page.heading("Vendor's values (`topoadvisor explain vendor`)")
+        for line in published.short(advice.vendor):
+            page.paragraph(line, first="  ", rest="    ")
     if advice.measured:
         page.heading("Measured")
         for line in advice.measured:

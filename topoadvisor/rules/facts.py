@@ -18,6 +18,7 @@ from topoadvisor.rules import (
     facts_paths,
     facts_platform,
     facts_settings,
+    facts_vendor,
     facts_visible,
 )
 from topoadvisor.rules.assumed import Assumed
@@ -99,6 +100,7 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     facts_nics.summarise(node, nics, snapshot, sources)
     facts_paths.gather(node, gpus, nics, snapshot, topology, sources)
     facts_platform.summarise(node, snapshot)
+    facts_vendor.gather(node, lambda name: node.facts.get(name, unset))
     bridges = facts_nics.bridges(snapshot, sources, assumed)
     node.put("topology.disagreements", Known(len(topology.disagreements), "derived"))
     node.put("pcie.hidden_switches", _hidden_switches(node, snapshot, sources))

@@ -10,7 +10,7 @@ from typing import Final
 
 from topoadvisor.nccl import choices, defaults, levels, settings, versions
 from topoadvisor.nccl.levels import NcclPath
-from topoadvisor.rules import facts_visible
+from topoadvisor.rules import facts_vendor, facts_visible
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import exact, matches_set
 from topoadvisor.rules.scope import ASSUMED, SETTINGS, Fact, Known, Scope, Sources, Unknown, blend, follow
@@ -182,6 +182,7 @@ def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[
     scope.put("variable.level", _level(setting, info, node))
     scope.put("variable.overridden", Known(overridden, "derived"))
     _register(scope, setting)
+    facts_vendor.of_variable(scope, setting.name, overridden, node)
     return scope
 
 
