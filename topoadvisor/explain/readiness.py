@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from topoadvisor import compiled
+from topoadvisor.explain import glossary
 from topoadvisor.explain.ladder import Answer
 from topoadvisor.rules import cel, engine
 from topoadvisor.rules.engine import Outcome
@@ -43,6 +45,7 @@ class Need(Struct, frozen=True, kw_only=True):
 class System(Struct, frozen=True, kw_only=True):
     """What is asked about one system; see `systems.yaml`."""
 
+    name: str
     here: str
     needs: list[Need] = []
     facts: list[str] = []
@@ -82,7 +85,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
 @cache
 def systems() -> dict[str, System]:
     """Term of the glossary → what is asked about it."""
-    return msgspec.yaml.decode(_FILE.read_bytes(), type=dict[str, System])
+    return {system.name: system for system in compiled.read(_FILE, list[System], glossary.entries)}
 
 
 def of_system(system: System, rules: Sequence[Rule]) -> list[Rule]:
