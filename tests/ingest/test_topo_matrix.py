@@ -478,3 +478,9 @@ def test_rows_in_a_sentence_are_no_machine(text: str) -> None:
 def test_a_remark_behind_a_row_of_a_table_is_no_sentence() -> None:
     (matrix,) = parse("\tGPU0\tGPU1\nGPU0\t X \tSYS  <- this one is odd\nGPU1\tSYS\t X   and this one too\n")
     assert matrix.cells["GPU0"] == {"GPU1": "SYS"}
+
+
+def test_a_line_of_more_bars_than_any_drawn_table_has_is_no_row() -> None:
+    drawn = "| | GPU0 | GPU1 |\n| GPU0 | X | SYS |\n| GPU1 | SYS | X |{bars}\n"
+    assert parse(drawn.format(bars=""))[0].cells["GPU1"] == {"GPU0": "SYS"}
+    assert "GPU1" not in parse(drawn.format(bars="|" * 2000))[0].cells

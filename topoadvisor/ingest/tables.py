@@ -58,6 +58,9 @@ _HEADER = re.compile(
 _KINDS: Final[dict[str, Affinity]] = {"cpu": "cpu", "numa": "numa", "gpunuma": "gpu-numa"}
 _PREFIX_TOKENS = 12
 """A row's label is looked for among this many words: log and quotation marks in front of it are few."""
+_BARS = "|│┃"
+_MAX_BARS = 4 * MAX_DEVICES
+"""In one line of a drawn table, with those of its frame and of a second table beside it."""
 _MAX_AGAIN = 16
 """Rows of one table that come again and are looked at."""
 _HEADER_DISTANCE = 8
@@ -419,12 +422,14 @@ def _fields(line: Line) -> tuple[Token, ...]:
 
 
 def _is_grid(line: Line) -> bool:
-    return sum(line.text.count(bar) for bar in "|│┃") >= 3
+    return sum(map(line.text.count, _BARS)) >= 3
 
 
 def _row(line: Line, columns: tuple[str | None, ...], *, growing: bool) -> Row | None:
     """The line as a row, or None. With a header's `columns` a label may be any of them."""
     grid = _is_grid(line)
+    if grid and sum(map(line.text.count, _BARS)) > _MAX_BARS:
+        return None
     tokens = _fields(line) if grid else _tokens(line)
     for index, token in enumerate(tokens[:_PREFIX_TOKENS]):
         rest = tokens[index + 1 :]
