@@ -109,10 +109,10 @@ class Machine:
         changed = dict(found.variables.items() - ways.in_force(found.base).items())
         if not changed:
             return self._given
-        # Collectives were measured with the variables as they stand.
-        copies = [run for run in self._given.measurements if not runs.collective(run)]
+        # Collectives that do not say under which variables were measured with these as they stand.
+        kept = [run for run in self._given.measurements if not runs.collective(run) or run.variables is not None]
         return assume.apply(
-            msgspec.structs.replace(self._given, measurements=copies),
+            msgspec.structs.replace(self._given, measurements=kept),
             [Assumption(fact=f"env.{name}", value=changed[name]) for name in changed],
         )
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from made_trials import AS_FOUND
 
-from topoadvisor import advise
+from topoadvisor import plans
 from topoadvisor.ingest import detect
 from topoadvisor.measurements import summary
 from topoadvisor.measurements.model import Measurement
@@ -27,7 +27,8 @@ def test_where_measurements_stand_above_them_rings_are_said_to_be_on_paper() -> 
     run = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=395.9)
     snapshot = machine(measurements=[run])
     table = matrix.shown(snapshot, graph.build(snapshot))
-    plain, told = (scan_text.render(advise.advise(each), table) for each in (machine(measurements=[]), snapshot))
+    both = (machine(measurements=[]), snapshot)
+    plain, told = (scan_text.render(plans.analyse(each).advice, table) for each in both)
     assert "450 GB/s together, proven" in plain
     assert "450 GB/s together on paper, proven" in told
     assert "`topoadvisor rings --model measured`" in told

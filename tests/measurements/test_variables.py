@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from made_trials import WON, trial
 
-from topoadvisor import advise, estimates, redact
+from topoadvisor import advise, estimates, planning, redact
 from topoadvisor.emit import nccl_conf
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume, detect
@@ -49,7 +49,7 @@ DIFFERENT = [
     (
         {"NCCL_PROTO": "Simple"},
         {"NCCL_BUFFSIZE": "8388608"},
-        "without NCCL_BUFFSIZE=8388608 (environment), which is in force now and with NCCL_PROTO=Simple, which is not "
+        "without NCCL_BUFFSIZE=8388608 (environment), which is in force now, and with NCCL_PROTO=Simple, which is not "
         "in force now",
     ),
 ]
@@ -236,3 +236,11 @@ def test_saving_into_a_snapshot_of_another_environment_says_so(tmp_path: Any) ->
     live = machine({"NCCL_ALGO": "Ring"})
     told = verify_run.save(file, live, trials=[trial(sizes=WON, variables=variables.recorded(live))])
     assert any("measured with NCCL_ALGO=Ring, which is not in force now" in line for line in told)
+
+
+def test_what_was_measured_as_is_advised_counts_for_a_placement() -> None:
+    snapshot = machine({"NCCL_P2P_DISABLE": "1"}, measurements=[reduced({})])
+    placed = planning.Machine(snapshot, "nccl", as_advised=True).snapshot(2)
+    assert variables.changed(placed.measurements[0].variables, placed) is None
+    unsaid = msgspec.structs.replace(snapshot, measurements=[reduced(None)])
+    assert planning.Machine(unsaid, "nccl", as_advised=True).snapshot(2).measurements == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sized
 from typing import Final
 
 from topoadvisor.ingest import assume
@@ -50,27 +50,35 @@ def changed(then: Variables | None, snapshot: Snapshot, tried: Tried | None = No
             for name in now
             if _acts(name, now[name].value, version) is not None and not _followed(name, now, tried, version)
         ]
-        return f"without a record of variables, and {' '.join(unsaid)} is in force now" if unsaid else None
+        if not unsaid:
+            return None
+        return f"without a record of variables, and {' and '.join(unsaid)} {_are(unsaid)} in force now"
     # Of what was not read nothing can have changed.
     names = now.keys() | then.keys() if recorded(snapshot) is not None else now.keys()
-    told = list(_differences(sorted(names), then, now, tried, version))
-    return " and ".join(told) or None
-
-
-def _differences(
-    names: list[str], then: Variables, now: Mapping[str, Setting], tried: Tried, version: str | None
-) -> Iterator[str]:
-    for name in names:
-        value = now[name].value if name in now else None
-        before, after = _acts(name, then.get(name), version), _acts(name, value, version)
+    gone, new, other = [], [], []
+    for name in sorted(names):
+        before, after = (
+            _acts(name, then.get(name), version),
+            _acts(name, now[name].value if name in now else None, version),
+        )
         if before == after or _followed(name, now, tried, version):
             continue
         if after is None:
-            yield f"with {words({name: then[name]})}, which is not in force now"
+            gone.append(words({name: then[name]}))
         elif before is None:
-            yield f"without {_present(now[name])}, which is in force now"
+            new.append(_present(now[name]))
         else:
-            yield f"with {words({name: then[name]})} where now {_present(now[name])} is in force"
+            other.append(f"with {words({name: then[name]})} where now {_present(now[name])} is in force")
+    told = [
+        *([f"without {' and '.join(new)}, which {_are(new)} in force now"] if new else []),
+        *([f"with {' and '.join(gone)}, which {_are(gone)} not in force now"] if gone else []),
+        *other,
+    ]
+    return ", and ".join(told) or None
+
+
+def _are(found: Sized) -> str:
+    return "is" if len(found) == 1 else "are"
 
 
 def _followed(name: str, now: Mapping[str, Setting], tried: Tried, version: str | None) -> bool:
