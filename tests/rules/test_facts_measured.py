@@ -184,7 +184,7 @@ def test_what_verify_finds_odd_is_a_finding_of_scan_in_the_same_words(run: Measu
     kept = [each for each in usual if (each.kind, each.subject) != (run.kind, run.subject)]
     for runs, expected in ((usual, ""), ([*kept, run], told)):
         found = msgspec.structs.replace(snapshot, measurements=runs)
-        analysis = advise.analyse(found, plan=False)
+        analysis = advise.analyse(found)
         assert pair(analysis.facts, "gpu:0-gpu:1", "pair.measured.odd") == expected
         assert ("P2P050" in {each.id for each in analysis.advice.findings}) == bool(expected)
         a, b = found.gpus
@@ -195,7 +195,7 @@ def test_what_verify_finds_odd_is_a_finding_of_scan_in_the_same_words(run: Measu
 def test_the_slow_direction_is_named() -> None:
     snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
     runs = [full("gpu:0>gpu:1", 390.0), full("gpu:1>gpu:0", 190.0)]
-    advice = advise.advise(msgspec.structs.replace(snapshot, measurements=runs), plan=False)
+    advice = advise.advise(msgspec.structs.replace(snapshot, measurements=runs))
     (found,) = [each for each in advice.findings if each.id == "P2P027"]
     assert found.message == "GPU1 → GPU0: 190 GB/s over links for 450 GB/s (NV18)"
 
@@ -204,7 +204,7 @@ def test_copies_without_peer_access_where_it_is_granted_have_one_truth() -> None
     snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
     runs = [copy("gpu:0>gpu:1", 25.0, peer_access=False), copy("gpu:1>gpu:0", 25.0, peer_access=False)]
     found = msgspec.structs.replace(snapshot, measurements=runs)
-    analysis = advise.analyse(found, plan=False)
+    analysis = advise.analyse(found)
     facts_of_pair = analysis.facts.subjects["pair"][0].facts
     why = "its copies went through host memory, as CUDA allowed no peer access"
     for name in ("pair.measured.p2p_gbps", "pair.measured.outcome"):
