@@ -14,7 +14,7 @@ from topoadvisor.ingest import assume
 from topoadvisor.snapshot import Assumption, Gpu, Nic, Setting, Snapshot
 
 FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json"))
-HEALTHY = ("dgx-1v", "dgx-a100", "dgx-h100", "2x3090-bridge", "gh200", "2xh200-kvm")
+HEALTHY = ("dgx-1v", "dgx-a100", "dgx-h100", "2x3090-bridge", "gh200", "1xh200-kvm", "2xh200-kvm")
 
 
 def load(name: str, **facts: object) -> Snapshot:

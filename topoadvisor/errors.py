@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class TopoAdvisorError(Exception):
@@ -50,6 +50,18 @@ class Broken(TopoAdvisorError):
 
 class Unrecognised(InputError):
     """A file or text of no kind that can be read, or without anything in it; among others it may be passed over."""
+
+
+def gpus_here(indexes: Iterable[int]) -> str:
+    """The hint beside a GPU number that cannot be used."""
+    numbers = [str(index) for index in indexes]
+    match numbers:
+        case []:
+            return "There is no GPU here."
+        case [number]:
+            return f"The only GPU here is {number}."
+        case _:
+            return f"The GPUs here are {', '.join(numbers)}."
 
 
 _NO_ROOM = ("failed to map segment", "annot allocate memory")

@@ -11,7 +11,7 @@ import msgspec
 
 from topoadvisor import ways
 from topoadvisor.advise import Analysis, analyse
-from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.errors import InputError, NothingDetermined, gpus_here
 from topoadvisor.ingest import assume
 from topoadvisor.measurements import counted, runs
 from topoadvisor.measurements.model import Measurement
@@ -155,7 +155,7 @@ class Machine:
 
     @property
     def here(self) -> str:
-        return f"The GPUs here are {', '.join(map(str, self.gpus)) or 'none'}."
+        return gpus_here(self.gpus)
 
 
 def best_rings(

@@ -96,6 +96,7 @@ job.busbw_gbps number | bus bandwidth that a benchmark reached over the GPUs of 
 driver.version text | NVIDIA driver version
 driver.flavour text | open or proprietary kernel modules
 driver.patched_p2p bool | the driver is a community build that enables P2P
+driver.nvlink_disabled bool | the driver was loaded with NVreg_NvLinkDisable=1
 driver.stream_mem_ops bool | the driver was loaded with NVreg_EnableStreamMemOPs=1
 driver.peer_mapping_override bool | the driver was loaded with the registry key PeerMappingOverride=1
 driver.registry text | registry keys that the driver was loaded with

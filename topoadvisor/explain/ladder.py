@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from topoadvisor import ways
-from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.errors import TopoAdvisorError, gpus_here
 from topoadvisor.rules import engine
 from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown, gather
 from topoadvisor.rules.model import Rule
@@ -64,8 +64,8 @@ def climb(pair: tuple[int, int], snapshot: Snapshot, rules: Sequence[Rule]) -> L
     name = f"gpu:{pair[0]}-gpu:{pair[1]}"
     subject = next((each for each in base.subjects["pair"] if each.id == name), None)
     if subject is None:
-        there = ", ".join(str(gpu.index) for gpu in snapshot.gpus) or "none"
-        raise TopoAdvisorError(f"there is no pair GPU{pair[0]}-GPU{pair[1]} here", hint=f"The GPUs here are {there}.")
+        there = gpus_here(gpu.index for gpu in snapshot.gpus)
+        raise TopoAdvisorError(f"there is no pair GPU{pair[0]}-GPU{pair[1]} here", hint=there)
     gpus = [each for each in base.subjects["gpu"] if each.id in (f"gpu:{pair[0]}", f"gpu:{pair[1]}")]
     reader = _Reader(base, subject, gpus)
     outcomes = engine.evaluate([rule for rule in rules if rule.subject in ("pair", "variable")], base)

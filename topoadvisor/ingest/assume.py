@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from topoadvisor.errors import InputError
+from topoadvisor.errors import InputError, gpus_here
 from topoadvisor.hardware import catalogue
 from topoadvisor.ingest import told
 from topoadvisor.snapshot import (
@@ -171,7 +171,7 @@ def _indices(snapshot: Snapshot, assumption: Assumption, which: str, count: int)
     if len(set(numbers)) != count or not set(numbers) <= set(present):
         raise InputError(
             f"the assumed fact `{assumption.fact}` names a GPU that is not here",
-            hint=f"The GPUs here are {', '.join(present)}." if present else "There is no GPU here.",
+            hint=gpus_here(present.values()),
         )
     return [present[number] for number in numbers]
 

@@ -102,6 +102,7 @@ def _driver(node: Scope, snapshot: Snapshot, sources: Sources) -> None:
         return None if parameters is None else sign in parameters.get(name, "")
 
     node.read("driver.stream_mem_ops", has("EnableStreamMemOPs", "1"), origin, why)
+    node.read("driver.nvlink_disabled", has("NvLinkDisable", "1"), origin, why)
     node.read("driver.peer_mapping_override", has("RegistryDwords", "PeerMappingOverride=1"), origin, why)
     node.read("driver.registry", None if parameters is None else parameters.get("RegistryDwords", ""), origin, why)
     confidential = snapshot.driver.confidential

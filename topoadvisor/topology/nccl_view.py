@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from topoadvisor.errors import InputError, NothingDetermined
+from topoadvisor.errors import InputError, NothingDetermined, gpus_here
 from topoadvisor.hardware import processors
 from topoadvisor.ingest import assume
 from topoadvisor.nccl import defaults, host, levels, newer, paths, rates, system, versions
@@ -164,10 +164,7 @@ def _numbers(root: Element) -> dict[int, int]:
 
 def _choose(root: Element, numbers: dict[int, int], chosen: Sequence[int]) -> None:
     if missing := sorted(set(chosen) - set(numbers.values())):
-        raise InputError(
-            f"there is no GPU {missing[0]} here",
-            hint=f"The GPUs here are {', '.join(str(number) for number in sorted(numbers.values()))}.",
-        )
+        raise InputError(f"there is no GPU {missing[0]} here", hint=gpus_here(sorted(numbers.values())))
     for element in root.walk():
         if id(element) in numbers and numbers[id(element)] not in chosen:
             del element.attributes["rank"]
