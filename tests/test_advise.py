@@ -11,6 +11,7 @@ import pytest
 from topoadvisor import advise, files, plans, snapshot
 from topoadvisor.advice import Advice
 from topoadvisor.ingest import assume
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.snapshot import Assumption, Gpu, Nic, Setting, Snapshot
 
 FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json"))
@@ -172,3 +173,10 @@ def test_the_largest_machine_is_no_work_for_minutes() -> None:
 def test_ports_are_next_to_the_gpus_only_where_they_are(slow: list[str], said: str) -> None:
     told = [Assumption(fact=f"nic[{name}].rate_gbit", value=100.0) for name in slow]
     assert said in (advise.advise(assume.apply(load("8xl40s"), told)).set_nothing or "")
+
+
+@pytest.mark.parametrize("subject", ["host>gpu:0", "gpu:1>host"])
+def test_nothing_is_said_to_work_while_copies_with_the_host_fail(subject: str) -> None:
+    failed = Measurement(kind="host-copy", subject=subject, outcome="wrong-data")
+    found = advise.advise(msgspec.structs.replace(load("2xh200-kvm"), measurements=[failed]))
+    assert found.set_nothing == "Measurements on this machine failed, as the findings say: no variable repairs that."

@@ -71,7 +71,8 @@ class AdvisedSetting(Struct, frozen=True, kw_only=True):
     not_for: list[str] = []
     """Programs that do not, although one might expect it."""
     where: str | None = None
-    """Where the value stands that is to go, or another one that is in force: `environment` or `/etc/nccl.conf:3`."""
+    """`environment` or `/etc/nccl.conf:3`: where another value stands that is in force; of a variable to unset all
+    places, `environment and /etc/nccl.conf:3`, as what stands in the next one counts once the first is empty."""
 
 
 class AlreadyRight(Struct, frozen=True, kw_only=True):

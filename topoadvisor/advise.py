@@ -29,7 +29,7 @@ from topoadvisor.nccl.levels import user_p2p_level
 from topoadvisor.rules import engine, facts, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
-from topoadvisor.snapshot import Gpu, Snapshot
+from topoadvisor.snapshot import Gpu, Snapshot, places
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
 
@@ -211,7 +211,9 @@ def _settings(
             cost=entry.cost,
             works_for=entry.consumers or list(reach.works_for),
             not_for=list(reach.not_for),
-            where=present.place if present is not None else None,
+            where=present.place
+            if present is not None and value is not None
+            else places(snapshot.settings, claim.variable),
         )
     return [advised[name] for name in sorted(advised)], right
 
@@ -279,7 +281,7 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         return "No variable gives MIG slices a way to each other."
     if _value(base, "nvlink.refused_pairs"):
         return "No variable repairs NVLink without peer access."
-    if any(_value(base, f"measured.failed_{what}") for what in ("pairs", "staged_pairs", "collectives", "patterns")):
+    if ways.failures(base) or any(_value(base, f"measured.failed_{what}") for what in ("collectives", "patterns")):
         return "Measurements on this machine failed, as the findings say: no variable repairs that."
     if _fabric_missing(base):
         return "No variable sets up the NVLink fabric; until it is complete CUDA does not start."

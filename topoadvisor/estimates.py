@@ -22,7 +22,7 @@ from topoadvisor.numbers import size_text
 from topoadvisor.plan import cost as model
 from topoadvisor.plan import link_model
 from topoadvisor.plan.cost import Channels, Collective, Fabric
-from topoadvisor.plan.link_model import Failure, LinkModel
+from topoadvisor.plan.link_model import LinkModel
 from topoadvisor.predict import document as predicted
 from topoadvisor.predict import predict
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
@@ -119,6 +119,7 @@ class Estimator:
         self._settings = [*_failing(failing), *_misread(snapshot), *_left_out(snapshot)]
         measured = counted.of(snapshot, topology)
         self._measurements, self._doubted, self._otherwise = measured.counted, measured.doubted, measured.otherwise
+        self._topology = topology
         self.machine = planning.Machine(snapshot, "nccl")
         self._searches = Searches()
         self._found: dict[tuple[int, ...], tuple[Fabric, list[str], str]] = {}
@@ -140,14 +141,20 @@ class Estimator:
             *_falling(mine),
         ]
 
-    def _broken(self, gpus: Sequence[int]) -> dict[tuple[int, int], Failure]:
-        """Pairs among these GPUs whose copies failed when they were measured."""
-        return {pair: failure for pair, failure in ways.failures(self._facts).items() if set(pair) <= set(gpus)}
+    def _broken(self, gpus: Sequence[int]) -> list[str]:
+        """`GPU0–GPU1 (timeout)`: pairs among these GPUs whose copies failed on the way that NCCL takes between them."""
+        ways_taken = ways.transports(self._facts, ways.in_force(self._facts), gpus=len(gpus))
+        told = []
+        for (a, b), failure in ways.failures(self._facts).items():
+            way = ways_taken.get((f"gpu:{a}", f"gpu:{b}"))
+            direct = failure.direct if way in ("P2P", None) else None
+            staged = failure.staged if way != "P2P" else None
+            if {a, b} <= set(gpus) and (how := direct or staged):
+                told.append(f"GPU{a}–GPU{b} ({how}{'' if direct else ' through host memory'})")
+        return told
 
     def _failed_pairs(self, gpus: Sequence[int], mine: Sequence[Measurement]) -> Iterator[str]:
-        broken = self._broken(gpus)
-        if broken:
-            told = [f"GPU{a}–GPU{b} ({failure.direct or failure.staged})" for (a, b), failure in broken.items()]
+        if told := self._broken(gpus):
             unused = ", so collectives that were measured over them are not counted" if mine else ""
             yield f"Copies failed when they were measured, and NCCL may use these links: {_some(told)}{unused}."
 
@@ -193,8 +200,9 @@ class Estimator:
             for run in (self._runs(gpus) if not self._broken(gpus) else ())
             if run.kind == collective and run.size_bytes and (time := _took(run, fabric.ranks)) is not None
         }
+        most = counted.most_busbw(self._topology, [f"gpu:{gpu}" for gpu in gpus], collective) or math.inf
         calibration = model.calibrate(fabric, collective, measured)
-        return [_row(fabric, collective, size, calibration) for size in sizes], sorted(measured)
+        return [_row(fabric, collective, size, calibration, most) for size in sizes], sorted(measured)
 
     def fabric(self, gpus: Sequence[int]) -> tuple[Fabric, list[str], str]:
         """What NCCL reckons with for these GPUs, what was taken for granted, and its version.
@@ -281,9 +289,12 @@ def cost(
     )
 
 
-def _row(fabric: Fabric, collective: Collective, size: int, calibration: model.Calibration) -> Row:
+def _row(fabric: Fabric, collective: Collective, size: int, calibration: model.Calibration, most_gbps: float) -> Row:
+    """`most_gbps`: the bus bandwidth that the links let it have, which no run at another size can take it beyond."""
     ways = model.estimates(fabric, collective, size)
-    time_us = calibration.time_us(size, ways[0].time_us)
+    time_us, basis = calibration.time_us(size, ways[0].time_us), calibration.basis(size)
+    if basis in ("interpolated", "extrapolated"):
+        time_us = max(time_us, size * runs.bus_factor(collective, fabric.ranks) / most_gbps / 1000)
     longer = time_us / ways[0].time_us
     algbw = size / time_us / 1000
     return Row(
@@ -291,7 +302,7 @@ def _row(fabric: Fabric, collective: Collective, size: int, calibration: model.C
         algorithm=ways[0].algorithm,
         protocol=ways[0].protocol,
         time_us=round(time_us, 3),
-        basis=calibration.basis(size),
+        basis=basis,
         algbw_gbps=round(algbw, 4),
         busbw_gbps=round(algbw * runs.bus_factor(collective, fabric.ranks), 4),
         ways=[Way(each.algorithm, each.protocol, round(each.time_us * longer, 3)) for each in ways],

@@ -343,6 +343,11 @@ class Setting(Struct, frozen=True, kw_only=True):
         return self.origin if self.line is None else f"{self.origin}:{self.line}"
 
 
+def places(settings: Sequence[Setting] | None, name: str) -> str | None:
+    """Where a variable is set, the place that wins first: `environment and /etc/nccl.conf:3`; None = nowhere known."""
+    return " and ".join(dict.fromkeys(each.place for each in settings or () if each.name == name)) or None
+
+
 LOG: Final = "nccl-log"
 """Origin of a snapshot, a setting or a library that a log of NCCL shows."""
 

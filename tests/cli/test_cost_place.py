@@ -33,6 +33,18 @@ def test_measurements_are_named_in_the_heading(tmp_path: Path, capsys: pytest.Ca
     assert "by NCCL 2.28.9's own estimate, held to measurements\n" in capsys.readouterr().out
 
 
+def test_a_group_that_was_not_measured_is_told_from_one_that_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = detect.read(["fixture:dgx-h100"], stdin=io.BytesIO())
+    run = Measurement(kind="all_reduce", subject="gpu:0,gpu:1,gpu:2,gpu:3", gbps=300.0, size_bytes=64 << 20)
+    snapshots.save(msgspec.structs.replace(snapshot, measurements=[run]), tmp_path / "node.json")
+    assert main(["place", "--tp", "4", "--dp", "2", str(tmp_path / "node.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "300 GB/s busbw (measured)\n" in shown
+    assert "326.4 GB/s busbw (estimated)\n" in shown
+
+
 def test_one_size_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["cost", "all_gather", "fixture:dgx-a100", "--bytes", "1G", "--gpus", "0,1,2,3", "--format", "json"]) == 0

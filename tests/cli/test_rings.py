@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,6 +125,54 @@ def test_measured_hops_hold_the_rings_down(tmp_path: Path, capsys: pytest.Captur
     assert found["optimal"] is True
     # What leaves a GPU: its PCIe link (28.807 GB/s), and its bridge as slow as it was measured.
     assert found["total_gbps"] == pytest.approx(38.807, abs=1e-3)
+
+
+def copied(machine: str, rate: Callable[[int, int], float | None]) -> dict[str, Any]:
+    """A machine with copies between all pairs at these rates; None = that one was not measured."""
+    snapshot: dict[str, Any] = json.loads(
+        (files.shipped("fixtures") / machine / "snapshot.json").read_text(encoding="utf-8")
+    )
+    ways = itertools.permutations(range(len(snapshot["gpus"])), 2)
+    snapshot["measurements"] = [
+        {"kind": "peer-copy", "subject": f"gpu:{a}>gpu:{b}", "gbps": gbps, "peer_access": True}
+        for a, b in ways
+        if (gbps := rate(a, b)) is not None
+    ]
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    ("rate", "total"),
+    [
+        (lambda a, b: 395.0, 395.0),
+        (lambda a, b: 200.0 if 3 in (a, b) else 395.0, 200.0),
+        (lambda a, b: 120.0 if {a, b} == {0, 1} else 395.0, 395.0),
+        (lambda a, b: None if 7 in (a, b) else 395.0, 450.0),
+    ],
+    ids=["all", "one-gpu-slow", "one-pair-slow", "one-gpu-not-measured"],
+)
+def test_a_gpu_sends_to_several_no_faster_than_to_one(
+    rate: Callable[[int, int], float | None], total: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Through NVSwitches all hops of a GPU share its links: the wires' 450 GB/s is more than any copy over them has."""
+    source = tmp_path / "measured.json"
+    source.write_text(json.dumps(copied("dgx-h100", rate)), encoding="utf-8")
+    found = document(capsys, str(source), "--model", "measured")
+    assert found["total_gbps"] == pytest.approx(total, abs=1e-3)
+
+
+def test_a_pcie_link_carries_what_its_copies_with_the_host_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = copied("8xl40s", lambda a, b: 22.0)
+    snapshot["measurements"] += [
+        {"kind": "host-copy", "subject": way, "gbps": 25.5}
+        for gpu in range(8)
+        for way in (f"gpu:{gpu}>host", f"host>gpu:{gpu}")
+    ]
+    source = tmp_path / "measured.json"
+    source.write_text(json.dumps(snapshot), encoding="utf-8")
+    assert document(capsys, str(source), "--model", "measured")["total_gbps"] == pytest.approx(25.5, abs=1e-3)
 
 
 def with_failure(tmp_path: Path, machine: str, **failure: object) -> str:

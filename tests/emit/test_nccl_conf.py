@@ -209,6 +209,16 @@ def test_removals_name_the_place(make: Any) -> None:
     assert [text.split(": unset ")[1].split(":")[0] for text in elsewhere] == ["NCCL_P2P_DISABLE", "NCCL_PROTO"]
 
 
+def test_what_is_set_in_two_places_is_to_go_from_both(make: Any) -> None:
+    selection = selection_of(make, make.unset(where="environment and /etc/nccl.conf:3"))
+    places = [
+        [text.split(": unset ")[0] for text in nccl_conf.removals(selection, file=file)]
+        for file in (None, "/etc/nccl.conf", "/root/.nccl.conf")
+    ]
+    both = "environment and /etc/nccl.conf:3"
+    assert places == [[both], ["environment"], [both]]
+
+
 @pytest.mark.parametrize(
     ("origin", "value", "file", "wins"),
     [

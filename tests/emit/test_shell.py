@@ -84,3 +84,12 @@ def test_what_the_managed_block_exports_does_not_count_as_being_in_force() -> No
     assert [setting.name for setting in left or []] == ["MINE"]
     other = Snapshot(settings=[Setting(name="NCCL_P2P_DISABLE", value="0", origin="environment")])
     assert shell.without_own_exports(other, script) == other
+
+
+def test_what_stands_in_a_file_is_not_gone_by_unset(make: Any) -> None:
+    said = "take it out of the file too"
+    both = shell.render(make.advice(make.unset(where="environment and /etc/nccl.conf:3")))
+    assert "# It is set in environment and /etc/nccl.conf:3: " in both
+    assert said in both
+    assert said in shell.render(make.advice(make.unset(where="/etc/nccl.conf:3")))
+    assert said not in shell.render(make.advice(make.unset(where="environment")))

@@ -151,6 +151,18 @@ def test_a_winner_that_is_set_already_is_right_and_what_it_unset_is_unset() -> N
     gone = advise.advise(machine(without, settings=present))
     unset = next(each for each in gone.settings if each.name == "NCCL_MIN_CTAS")
     assert (unset.action, unset.where) == ("unset", "environment")
+    twice = [*present, Setting(name="NCCL_MIN_CTAS", value="8", origin="/etc/nccl.conf", line=2)]
+    gone = advise.advise(machine(without, settings=twice))
+    unset = next(each for each in gone.settings if each.name == "NCCL_MIN_CTAS")
+    assert unset.where == "environment and /etc/nccl.conf:2"
+
+
+def test_what_is_unset_is_no_workaround_to_remove() -> None:
+    """NCCL_NVLS_ENABLE stands in the environment of this machine and in its file."""
+    advice = advise.advise(machine(trial(settings={"NCCL_NVLS_ENABLE": None}, variables={"NCCL_NVLS_ENABLE": "0"})))
+    unset = next(each for each in advice.settings if each.rule == proven.TRIAL)
+    assert (unset.setting_class, unset.remove_when) == ("workaround", None)
+    assert unset.where == "environment and /etc/nccl.conf:2"
 
 
 def test_a_trial_does_not_overrule_a_rule() -> None:

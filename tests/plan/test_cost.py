@@ -271,6 +271,30 @@ def test_failed_copies_between_the_gpus_are_said() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "failed",
+    [
+        Measurement(kind="staged-copy", subject="gpu:0>gpu:1", outcome="wrong-data", peer_access=False),
+        Measurement(kind="host-copy", subject="host>gpu:0", outcome="timeout"),
+    ],
+)
+def test_a_way_that_nccl_does_not_take_says_nothing_of_collectives(failed: Measurement) -> None:
+    found = estimates.cost(measured(failed, run()), "all_reduce", [1 << 30])
+    assert (found.rows[0].basis, found.warnings) == ("measured", [])
+    staged = assume.apply(measured(failed), [Assumption(fact="env.NCCL_P2P_DISABLE", value="1")])
+    assert (
+        "Copies failed when they were measured, and NCCL may use these links: GPU0–GPU1 "
+        f"({failed.outcome} through host memory)."
+    ) in estimates.cost(staged, "all_reduce", [1 << 30]).warnings
+
+
+def test_no_size_is_told_beyond_what_the_links_carry() -> None:
+    """A size that was measured near the limit of the wires would take larger ones beyond it."""
+    found = estimates.cost(measured(run(8 << 20, 440.0)), "all_reduce", [8 << 20, 1 << 30])
+    assert [row.basis for row in found.rows] == ["measured", "extrapolated"]
+    assert [row.busbw_gbps for row in found.rows] == [440.0, 450.0]
+
+
 def test_what_was_measured_over_a_pair_that_fails_is_not_told() -> None:
     copy = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", data_ok=False, gbps=390.0)
     found = estimates.cost(measured(copy, run()), "all_reduce", [1 << 30])

@@ -117,11 +117,12 @@ def kept(selection: Selection, text: str, snapshot: Snapshot, *, file: str, nccl
 
 def removals(selection: Selection, *, file: str | None) -> list[str]:
     """The variables to unset elsewhere than in `file`, one sentence each."""
-    return [
-        f"{setting.where or 'where it is set'}: unset {setting.name}: {setting.reason} [{setting.rule}]"
-        for setting in selection.unset
-        if file is None or not (setting.where or "").startswith(f"{file}:")
-    ]
+    found = []
+    for setting in selection.unset:
+        places = (setting.where or "where it is set").split(" and ")
+        if elsewhere := [place for place in places if file is None or not place.startswith(f"{file}:")]:
+            found.append(f"{' and '.join(elsewhere)}: unset {setting.name}: {setting.reason} [{setting.rule}]")
+    return found
 
 
 def overruled(selection: Selection, snapshot: Snapshot, *, file: str) -> list[str]:

@@ -25,7 +25,10 @@ def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_
     exports = {chosen.name: f"export {chosen.name}={_quoted(chosen.value)}" for chosen in selection.chosen}
     lines = list(blocks.body(selection, exports))
     for setting in selection.unset:
-        lines += ["#", *blocks.comment(f"[{setting.rule}] {setting.reason}"), f"unset {setting.name}"]
+        lines += ["#", *blocks.comment(f"[{setting.rule}] {setting.reason}")]
+        if setting.where not in (None, "environment", "assumed"):
+            lines += blocks.comment(f"It is set in {setting.where}: take it out of the file too, which unset does not.")
+        lines.append(f"unset {setting.name}")
     return blocks.wrap(lines)
 
 

@@ -15,7 +15,7 @@ from topoadvisor.measurements.variables import words
 from topoadvisor.nccl import conf, reading, versions
 from topoadvisor.nccl import settings as register
 from topoadvisor.numbers import size_text
-from topoadvisor.snapshot import Snapshot
+from topoadvisor.snapshot import Snapshot, places
 
 TRIAL: Final = "trial"
 """Stands where a setting names its rule: it comes from `topoadvisor prove`."""
@@ -408,9 +408,9 @@ def _advise(
                 f"{_rounds(trial)}, {(trial.date or 'no date')[:10]}"
             ),
             value=value,
-            remove_when="a new trial of it does not win" if kind == "workaround" else None,
+            remove_when="a new trial of it does not win" if kind == "workaround" and value is not None else None,
             nccl=f"=={trial.nccl}" if trial.nccl else None,
             cost=trial.cost,
-            where=present.place if present is not None else None,
+            where=present.place if present is not None and value is not None else places(here.snapshot.settings, name),
         )
     )

@@ -157,24 +157,43 @@ def shortened(pairs: Sequence[str]) -> str:
 def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel:
     """The model with each hop held to what its own copy was measured at, and no link below what ran over it.
 
-    A hop through host memory is held to the copy with peer access off.
+    A hop through host memory is held to the copy with peer access off. A GPU's own link is held to the fastest copy
+    over it, with the host too, once all direct hops that it is the narrowest link of were measured: a GPU sends to
+    several no faster than to one.
     """
     speeds = _speeds(measurements)
     without_access = {run.subject for run in measurements if run.kind == runs.PEER and runs.through_host(run)}
-    links = list(model.links)
     loads = dict(model.loads)
+    hops: list[Link] = []
     missing: list[str] = []
     denied: list[str] = []
+    fastest = _with_the_host(model, measurements)
+    narrowest = set(fastest)
+    on_paper: set[int] = set()
     for hop, load in model.loads.items():
         a, b = (model.gpus[node] for node in hop)
         gbps = speeds.get((f"gpu:{a}>gpu:{b}", hop in model.staged))
+        if hop not in model.staged:
+            shares = {number: model.links[number].gbps / factor for number, factor in load}
+            (on_paper if gbps is None else narrowest).update(
+                number for number in shares if shares[number] == min(shares.values())
+            )
         if gbps is None:
             (denied if f"gpu:{a}>gpu:{b}" in without_access else missing).append(f"GPU{a} to GPU{b}")
             continue
         for number, factor in load:
-            links[number] = replace(links[number], gbps=max(links[number].gbps, gbps * factor))
-        loads[hop] = (*load, (len(links), 1.0))
-        links.append(Link(f"GPU{a}", f"GPU{b}", "measured", gbps))
+            fastest[number] = max(fastest.get(number, 0.0), gbps * factor)
+        loads[hop] = (*load, (len(model.links) + len(hops), 1.0))
+        hops.append(Link(f"GPU{a}", f"GPU{b}", "measured", gbps))
+    held = {
+        number
+        for number, way in enumerate(model.ways)
+        if number in narrowest - on_paper and any(end.startswith("gpu:") for end in way)
+    }
+    links = [
+        replace(link, gbps=fastest[number] if number in held else max(link.gbps, fastest.get(number, 0.0)))
+        for number, link in enumerate(model.links)
+    ]
     notes = list(model.notes)
     if missing:
         notes.append(f"Not measured, so as on paper: {shortened(missing)}.")
@@ -183,7 +202,7 @@ def measured(model: LinkModel, measurements: Sequence[Measurement]) -> LinkModel
             "CUDA allowed no peer access when these were measured, so their copies went through host memory, and they "
             f"stand here as on paper: {shortened(denied)}."
         )
-    return replace(model, links=tuple(links), loads=loads, notes=tuple(notes))
+    return replace(model, links=(*links, *hops), loads=loads, notes=tuple(notes))
 
 
 def _speeds(measurements: Sequence[Measurement]) -> dict[tuple[str, bool], float]:
@@ -193,6 +212,17 @@ def _speeds(measurements: Sequence[Measurement]) -> dict[tuple[str, bool], float
         for run in measurements
         if run.kind in (runs.PEER, runs.STAGED) and not runs.failed(run) and run.gbps
     }
+
+
+def _with_the_host(model: LinkModel, measurements: Sequence[Measurement]) -> dict[int, float]:
+    """GB/s that copies with the host reached over the GPUs' own PCIe links, by the links' places."""
+    rates = {run.subject: run.gbps for run in measurements if run.kind == runs.TO_HOST and not runs.failed(run)}
+    found = {
+        number: rates.get(f"{a}>{runs.HOST}") or rates.get(f"{runs.HOST}>{b}")
+        for number, (a, b) in enumerate(model.ways)
+        if model.links[number].kind == "pcie"
+    }
+    return {number: gbps for number, gbps in found.items() if gbps}
 
 
 _KINDS: Final = {

@@ -72,12 +72,13 @@ def _node(node: int, ranks: Sequence[Rank], document: Document, page: Page) -> N
 
 
 def _groups(groups: Sequence[Group], page: Page) -> None:
-    page.heading("What each group costs alone, by NCCL's estimate" + _held(groups))
+    held = any(group.basis not in (None, "estimated") for group in groups)
+    page.heading("What each group costs alone, by NCCL's estimate" + (" held to measurements" if held else ""))
     for kind in _KINDS:
         mine = [group for group in groups if group.kind == kind]
         told: dict[str, list[Group]] = {}
         for group in mine:
-            told.setdefault(_cost(group), []).append(group)
+            told.setdefault(_cost(group, held), []).append(group)
         for text, alike in told.items():
             count = f"{len(alike)} × " if len(alike) > 1 else ""
             page.paragraph(text, first=f"  {count}{kind} ", rest="      ")
@@ -85,17 +86,13 @@ def _groups(groups: Sequence[Group], page: Page) -> None:
                 page.paragraph(f"by {', '.join(rails)}", first=" " * 6, rest=" " * 6, code="2")
 
 
-def _held(groups: Sequence[Group]) -> str:
-    return " held to measurements" if any(group.basis not in (None, "estimated") for group in groups) else ""
-
-
-def _cost(group: Group) -> str:
+def _cost(group: Group, held: bool) -> str:
     what = f"{group.collective} of {size_text(group.size_bytes)}"
     where = f"over {group.nodes} nodes" if group.nodes > 1 else f"on {len(group.gpus)} GPUs"
     if group.time_us is None:
         return f"{where}: {what}, not known: {group.unknown}"
     least, most = ("at least ", "at most ") if group.nodes > 1 else ("", "")
-    basis = f" ({group.basis})" if group.basis not in (None, "estimated") else ""
+    basis = f" ({group.basis})" if held and group.basis is not None else ""
     shared = f"; {group.sharing} share a port, so {group.sharing} times that at once" if group.sharing > 1 else ""
     speed = f"{most}{group.busbw_gbps:.4g} GB/s busbw"
     return f"{where}: {what} in {least}{time_text(group.time_us)}, {speed}{basis}{shared}"
