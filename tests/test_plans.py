@@ -96,10 +96,22 @@ def test_a_hybrid_cube_mesh_puts_tensor_groups_on_double_links() -> None:
     assert (pairs.gbps, pairs.in_order_gbps) == ([50.0] * 4, 25.0)
 
 
-def test_where_nvlink_is_refused_everybody_says_the_same() -> None:
-    given = assume.apply(fixture("dgx-1v"), assume.gather(["pair[0-3].p2p.read=NS", "pair[0-3].p2p.write=NS"], None))
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (
+            ["pair[0-3].p2p.read=NS", "pair[0-3].p2p.write=NS"],
+            "NVLink joins GPU0-GPU3, but the driver refuses peer access there: NCCL stops with an error",
+        ),
+        (
+            ["pair[0-3].p2p.nvlink=NS"],
+            "NVLink joins GPU0-GPU3, but the driver answers that peers do not reach each other over it",
+        ),
+    ],
+)
+def test_where_nvlink_is_refused_everybody_says_the_same(answers: list[str], said: str) -> None:
+    given = assume.apply(fixture("dgx-1v"), assume.gather(answers, None))
     assert plans.analyse(given).advice.plan is None
-    said = "NVLink joins GPU0-GPU3, but the driver refuses peer access there: NCCL stops with an error"
     for refused in (
         lambda: planning.best_rings(given),
         lambda: planning.pick(given, 2),

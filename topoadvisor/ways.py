@@ -12,6 +12,7 @@ from topoadvisor.nccl.levels import NcclPath, parse_int, user_p2p_level
 from topoadvisor.plan.link_model import Failure, Failures
 from topoadvisor.rules.facts import Fact, FactBase, Known, Subject
 from topoadvisor.topology.model import Topology
+from topoadvisor.topology.reconcile import is_refusal
 
 _MOST_NAMED: Final = 4
 
@@ -115,16 +116,17 @@ def no_plan(base: FactBase, gpus: Collection[int]) -> str | None:
     if sliced:
         verb = "is" if len(sliced) == 1 else "are"
         return f"{_labels(sliced)} {verb} in MIG mode, and slices have no way to each other or to another GPU"
-    refused = [pair.id for pair in base.subjects["pair"] if set(pair.id.split("-")) <= set(nodes) and _refused(pair)]
-    if refused:
+    among = [pair for pair in base.subjects["pair"] if set(pair.id.split("-")) <= set(nodes) and _read(pair, "nvlinks")]
+    if refused := [pair.id for pair in among if _read(pair, "p2p.refused")]:
         return f"NVLink joins {_labels(refused)}, but the driver refuses peer access there: NCCL stops with an error"
+    if doubted := [pair.id for pair in among if is_refusal(_read(pair, "p2p.nvlink"))]:
+        return f"NVLink joins {_labels(doubted)}, but the driver answers that peers do not reach each other over it"
     return None
 
 
-def _refused(pair: Subject) -> bool:
-    """Whether the driver refuses peer access across NVLink; the rule P2P014 says more."""
-    links, refused = pair.facts["pair.nvlinks"], pair.facts["pair.p2p.refused"]
-    return isinstance(links, Known) and isinstance(refused, Known) and bool(links.value and refused.value)
+def _read(pair: Subject, name: str) -> Any | None:
+    fact = pair.facts[f"pair.{name}"]
+    return fact.value if isinstance(fact, Known) else None
 
 
 def _labels(nodes: Sequence[str]) -> str:
