@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,10 @@ from topoadvisor.advice import (
 from topoadvisor.measurements import counted, proven, summary
 from topoadvisor.nccl import consumers, defaults, newer, versions
 from topoadvisor.nccl.levels import user_p2p_level
-from topoadvisor.rules import engine, facts, load
+from topoadvisor.rules import engine, facts, facts_pairs, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
+from topoadvisor.rules.scope import blend
 from topoadvisor.snapshot import Gpu, Snapshot, places
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
@@ -354,7 +355,7 @@ def _value(base: FactBase, name: str) -> Any:
 def _summary(snapshot: Snapshot, topology: Topology, base: FactBase) -> NodeSummary:
     return NodeSummary(
         gpus=" · ".join(_gpu_line(snapshot, base)),
-        interconnect=" · ".join([*_interconnect_line(topology, base), *_to_the_cpu(topology)]),
+        interconnect=" · ".join([*_interconnect_line(snapshot, topology, base), *_to_the_cpu(topology)]),
         host=" · ".join(_host_line(snapshot, base)),
     )
 
@@ -374,13 +375,13 @@ def _model(gpu: Gpu) -> str:
     return gpu.name or "GPU (model not read)"
 
 
-def _interconnect_line(topology: Topology, base: FactBase) -> Iterator[str]:
+def _interconnect_line(snapshot: Snapshot, topology: Topology, base: FactBase) -> Iterator[str]:
     if len(topology.gpus) < 2:
         yield "no second GPU to be joined to"
         return
     if _value(base, "nvlink.any"):
         through = _through(topology, base) if _value(base, "nvlink.switch") else ""
-        yield f"NVLink: {_told(base, 'nvlink.summary', 'up')}{through}"
+        yield f"NVLink: {_of_pairs(base, 'pair.link_class', 'up', facts_pairs.nvlink_or_none)}{through}"
     classes = Counter(
         pair.pcie_class for (_, b), pair in topology.pairs.items() if b.startswith("gpu:") and pair.pcie_class
     )
@@ -394,7 +395,8 @@ def _interconnect_line(topology: Topology, base: FactBase) -> Iterator[str]:
             if b.startswith("gpu:")
         )
         yield "PCIe: " + ", ".join(counted) + (" (inferred)" if reasoned else "")
-    yield f"P2P: {_told(base, 'p2p.summary', 'not read')}"
+    contradicted = any(entry.disputed for entry in snapshot.p2p or ())
+    yield f"P2P: {_of_pairs(base, 'pair.p2p.read', 'texts contradict each other' if contradicted else 'not read')}"
 
 
 def _to_the_cpu(topology: Topology) -> Iterator[str]:
@@ -417,13 +419,14 @@ def _through(topology: Topology, base: FactBase) -> str:
     return " through NVSwitches" + (" (inferred)" if all(data["inferred"] for data in switches) else "")
 
 
-def _told(base: FactBase, name: str, otherwise: str) -> str:
-    return f"{_value(base, name) or otherwise}{_inferred(base, name)}"
-
-
-def _inferred(base: FactBase, name: str) -> str:
-    fact = base.fact(name)
-    return " (inferred)" if isinstance(fact, Known) and fact.origin.startswith("inferred") else ""
+def _of_pairs(base: FactBase, name: str, otherwise: str, word: Callable[[str], str] = str) -> str:
+    """How many pairs have each word for their value of this fact; `otherwise` where none is known."""
+    facts = [pair.facts[name] for pair in base.subjects["pair"]]
+    known = [fact for fact in facts if isinstance(fact, Known)]
+    if not known:
+        return otherwise
+    words = [word(fact.value) if isinstance(fact, Known) else "not known" for fact in facts]
+    return facts_pairs.tally(words) + (" (inferred)" if blend(known).startswith("inferred") else "")
 
 
 def _host_line(snapshot: Snapshot, base: FactBase) -> Iterator[str]:

@@ -150,6 +150,8 @@ class P2p(Struct, frozen=True, kw_only=True):
     nvlink: str | None = None
     atomics: str | None = None
     pci: str | None = None
+    disputed: dict[str, list[str]] = {}
+    """Capability → the answers of texts that contradict each other; it is None then, for none is believed."""
     common_ancestor: str | None = None
     """NVML's level, in `nvidia-smi` words: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; `X` for one board."""
 

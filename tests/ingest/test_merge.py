@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from topoadvisor import files
+from topoadvisor import advise, files
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import detect, joining, text
 from topoadvisor.rules import facts
-from topoadvisor.rules.scope import Known
+from topoadvisor.rules.scope import Known, Unknown
 from topoadvisor.snapshot import CallError, Driver, Gpu, NvLink, Snapshot, Source, decode, encode
 from topoadvisor.topology import graph, matrix
 
@@ -518,3 +518,31 @@ def test_a_table_beside_the_matrix_is_named() -> None:
     (read_one,) = snapshot.matrices
     assert (read_one.cells["GPU0"]["GPU1"], read_one.cpu_affinity["GPU0"]) == ("NV2", "0-31")
     assert snapshot.sources[0].reason == "another table stands beside it and is not read: line 1, column 69"
+
+
+@pytest.mark.parametrize("order", [("OK", "CNS"), ("CNS", "OK"), ("OK", "CNS", "OK"), ("OK", "CNS", "NS")])
+def test_of_peer_tables_that_contradict_each_other_none_is_believed(order: tuple[str, ...], tmp_path: Path) -> None:
+    tables = [P2P.replace("OK", answer) for answer in order]
+    bare = MATRIX.replace("NV2", "PHB")
+    for snapshot in (text.read(bare + "".join(tables), "a"), read(bare, *tables, folder=tmp_path)):
+        kept = list(dict.fromkeys(order))
+        assert [(pair.read, pair.disputed) for pair in snapshot.p2p or ()] == [(None, {"read": kept})] * 2
+        base = facts.gather(snapshot, graph.build(snapshot))
+        told = base.subjects["pair"][0].facts
+        assert told["pair.p2p.read"] == Unknown(f"texts contradict each other about it: {' and '.join(kept)}")
+        assert isinstance(told["pair.p2p.ok"], Unknown)
+        (error,) = [each for each in snapshot.sources[2].errors if each.subject == "gpu:0>gpu:1"]
+        there = "nvidia-smi topo -p2p r"
+        assert error.error == f"is {order[1]} here and {order[0]} in {there}, so that none is believed"
+        assert advise.advise(snapshot).node.interconnect.endswith("P2P: texts contradict each other")
+        assert read(bare, *tables, encode(snapshot).decode(), folder=tmp_path).p2p == snapshot.p2p
+
+
+def test_links_whose_state_was_not_read_hide_none_of_the_matrix() -> None:
+    remote = "".join(
+        f"{gpu}\t Link 0: Remote Device 00000008:00:00.0: Link {number}\n"
+        f"\t Link 1: Remote Device 00000009:00:00.0: Link {number}\n"
+        for number, gpu in enumerate(listing(*UUIDS[:2]).splitlines(keepends=True))
+    )
+    said = advise.advise(text.read(f"{MATRIX}$ nvidia-smi nvlink -R\n{remote}", "a")).node.interconnect
+    assert said.startswith("NVLink: NV2 on 1 of 1 pairs")

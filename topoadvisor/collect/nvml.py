@@ -418,7 +418,7 @@ def _read_pair(door: Door, a: tuple[int, Any], b: tuple[int, Any]) -> None:
     subject = f"gpu:{a[0]}>gpu:{b[0]}"
     door.emit(Piece(asking=subject))
     ancestor = door.ask("nvmlDeviceGetTopologyCommonAncestor", a[1], b[1], subject=subject)
-    status: dict[str, str | None] = {}
+    status: dict[str, Any] = {}
     for capability, number in _P2P_CAPABILITIES.items():
         answer = door.ask("nvmlDeviceGetP2PStatus", a[1], b[1], number, subject=subject)
         status[capability] = None if answer is None else _P2P_STATUS.get(answer, "U")

@@ -17,6 +17,7 @@ import msgspec
 from topoadvisor import pci
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import host_marks, hosts, joining, moments
+from topoadvisor.ingest.nvidia_smi_text import P2P_CAPABILITIES
 from topoadvisor.ingest.part import Part, source
 from topoadvisor.snapshot import LOG, CallError, Gpu, Host, IbPort, Nic, NumaNode, P2p, PciDevice, Snapshot, Struct
 
@@ -203,9 +204,7 @@ def _take(machine: _Machine, part: Part) -> None:
         machine.p2p = machine.p2p or {}
         for pair in said.p2p:
             key = pair.a, pair.b
-            machine.p2p[key] = filler.fill(
-                machine.p2p.get(key, P2p(a=pair.a, b=pair.b)), pair, f"gpu:{key[0]}>gpu:{key[1]}"
-            )
+            machine.p2p[key] = filler.p2p(machine.p2p.get(key, P2p(a=pair.a, b=pair.b)), pair)
     if said.nics is not None:
         machine.nics = machine.nics or {}
         filler.say("nics")
@@ -310,6 +309,24 @@ class _Filler:
         for link in said.nvlinks:
             links[link.link] = self.fill(links.get(link.link, link), link, f"{subject}/link:{link.link}")
         return msgspec.structs.replace(filled, nvlinks=[links[number] for number in sorted(links)])
+
+    def p2p(self, known: P2p, said: P2p) -> P2p:
+        """Of two answers none is nearer to the truth, and much rests on them: none counts where they differ."""
+        subject = f"gpu:{known.a}>gpu:{known.b}"
+        disputed: dict[str, list[str]] = {}
+        for name in P2P_CAPABILITIES:
+            before, here = (pair.disputed.get(name) or [getattr(pair, name)] for pair in (known, said))
+            answers = list(dict.fromkeys(answer for answer in (*before, *here) if answer is not None))
+            if len(answers) < 2:
+                continue
+            disputed[name] = answers
+            if len(answers) > len(before):
+                there = self.origins.get(f"{subject}.{name}", "what was read before")
+                error = f"is {' and '.join(here)} here and {' and '.join(before)} in {there}, so that none is believed"
+                self.errors.append(CallError(call=name, error=error, subject=subject))
+        unknown: dict[str, Any] = dict.fromkeys(disputed)
+        filled = self.fill(known, msgspec.structs.replace(said, disputed={}, **unknown), subject)
+        return msgspec.structs.replace(filled, disputed=disputed, **unknown)
 
     def nic(self, known: Nic | None, said: Nic) -> Nic:
         subject = f"nic:{said.name}"

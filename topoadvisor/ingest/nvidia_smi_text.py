@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from topoadvisor.ingest import cells, tables
 from topoadvisor.ingest.lines import Line, read_lines
@@ -13,7 +13,8 @@ from topoadvisor.snapshot import DamagedCell
 P2pKind = Literal["read", "write", "nvlink", "atomics", "pci"]
 
 P2P_STATUSES = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
-_LETTERS: dict[str, P2pKind] = {"r": "read", "w": "write", "n": "nvlink", "a": "atomics", "p": "pci"}
+P2P_CAPABILITIES: tuple[P2pKind, ...] = get_args(P2pKind)
+_LETTERS: dict[str, P2pKind] = {kind[0]: kind for kind in P2P_CAPABILITIES}
 _COMMAND = re.compile(r"-p2p[\s=]+[\"']?(?P<letters>[rwnap]{1,5})\b", re.I)
 
 _FILE_NAME = re.compile(r"p2p[-_. ](?P<letters>[rwnap]{1,5})(?![A-Za-z0-9])", re.I)

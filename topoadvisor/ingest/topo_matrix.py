@@ -372,7 +372,10 @@ def _p2p_part(table: nvidia_smi_text.P2pTable, file: str) -> Part:
     letters = "".join(kind[0] for kind in kinds)
     if not kinds:
         notes.append(f"the peer-to-peer table in line {table.first.number} does not say which capability it shows")
-    facts = [P2p(a=a, b=b, **dict.fromkeys(kinds, status)) for (a, b), status in sorted(table.cells.items())]
+    facts = [
+        msgspec.structs.replace(P2p(a=a, b=b), **dict.fromkeys(kinds, status))
+        for (a, b), status in sorted(table.cells.items())
+    ]
     name = f"nvidia-smi topo -p2p {letters}".rstrip()
     gpus = [Gpu(index=index) for index in sorted({index for pair in table.cells for index in pair})]
     snapshot = Snapshot(sources=[source(name, notes)], gpus=gpus, p2p=facts if kinds else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from topoadvisor.hardware import catalogue
@@ -109,10 +109,8 @@ def summarise(
     node.put("p2p.any_refused", any_of(column("pair.p2p.refused")))
     granted = column("pair.p2p.ok")
     node.put("p2p.none_ok", none_of(granted) if granted else _alone(False))
-    node.put("p2p.summary", _tally(column("pair.p2p.read"), lambda status: status))
-    node.put(
-        "nvlink.summary", _tally(column("pair.link_class"), lambda name: name if name[:2] == "NV" else "no NVLink")
-    )
+    node.put("p2p.summary", _summary(column("pair.p2p.read")))
+    node.put("nvlink.summary", _summary([follow(nvlink_or_none, name) for name in column("pair.link_class")]))
     node.put("p2p.all_ok", none_of([follow(lambda ok: not ok, ok) for ok in granted]))
     without = follow(lambda *values: sum(value == 0 for value in values), *counts) if counts else _alone(0)
     node.put("p2p.pairs_without_nvlink", without)
@@ -187,14 +185,19 @@ def _farthest(*classes: str) -> str:
     return max(classes, key=lambda name: PCIE_ORDER.index(LinkClass(name)))
 
 
-def _tally(facts: Sequence[Fact], word: Callable[[str], str]) -> Fact:
-    """How many pairs have each value: `CNS on 28 of 28 pairs`."""
+def nvlink_or_none(link_class: str) -> str:
+    """`NV12` of `NV12`, `no NVLink` of any other class."""
+    return link_class if link_class.startswith("NV") else "no NVLink"
 
-    def count(*values: str) -> str:
-        counted = Counter(word(value) for value in values)
-        return ", ".join(f"{value} on {number}" for value, number in counted.most_common()) + f" of {len(values)} pairs"
 
-    return follow(count, *facts) if facts else Unknown("there are no two GPUs")
+def tally(words: Collection[str]) -> str:
+    """How many pairs have each word: `CNS on 28 of 28 pairs`."""
+    counted = Counter(words).most_common()
+    return ", ".join(f"{word} on {number}" for word, number in counted) + f" of {len(words)} pairs"
+
+
+def _summary(facts: Sequence[Fact]) -> Fact:
+    return follow(lambda *words: tally(words), *facts) if facts else Unknown("there are no two GPUs")
 
 
 def _beyond_level(node: Scope, pairs: Mapping[Key, Scope]) -> None:
@@ -218,10 +221,12 @@ def _any_link(snapshot: Snapshot, sources: Sources, linked: Sequence[Fact]) -> F
     states = [gpu.nvlinks for gpu in snapshot.gpus]
     if any(link.active for gpu_links in states for link in gpu_links or []):
         return Known(True, sources.origin(*NVML))
+    if isinstance(pairs := any_of(linked), Known) and pairs.value:
+        return pairs
     if states and all(gpu_links is not None for gpu_links in states):
         unread = any(link.active is None for gpu_links in states for link in gpu_links or [])
         return Unknown(sources.why(*NVML, call="NvLinkState")) if unread else Known(False, sources.origin(*NVML))
-    return any_of(linked) if linked else Unknown(sources.why(*NVML, call="NvLink"))
+    return pairs if linked else Unknown(sources.why(*NVML, call="NvLink"))
 
 
 def _switch(snapshot: Snapshot, sources: Sources, through: Sequence[Fact]) -> Fact:
@@ -331,10 +336,13 @@ def _p2p(
         inferred = None
     for name, answer in answers.items():
         why = "one direction was not read" if any(told[name]) else sources.why(*NVML, call="P2PStatus")
-        if answer is None and inferred is not None and not (name == "pair.p2p.nvlink" and inferred.value != "OK"):
+        disputed = _disputed(both, name.rpartition(".")[2])
+        if disputed:
+            answer, why = None, f"texts contradict each other about it: {' and '.join(disputed)}"
+        elif answer is None and inferred is not None and not (name == "pair.p2p.nvlink" and inferred.value != "OK"):
             scope.put(name, inferred)
-        else:
-            scope.read(name, answer, origin, why)
+            continue
+        scope.read(name, answer, origin, why)
     read, write = scope.facts["pair.p2p.read"], scope.facts["pair.p2p.write"]
     refused = any_of([_refused(read), _refused(write)])
     scope.put("pair.p2p.refused", refused)
@@ -347,6 +355,12 @@ _CAPABILITIES: Final[tuple[tuple[str, Callable[[P2p], str | None]], ...]] = (
     ("pair.p2p.write", lambda entry: entry.write),
     ("pair.p2p.nvlink", lambda entry: entry.nvlink),
 )
+
+
+def _disputed(both: Sequence[P2p | None], capability: str) -> list[str]:
+    """The answers about a pair that contradict each other."""
+    answers = (answer for way in both if way is not None for answer in way.disputed.get(capability, ()))
+    return list(dict.fromkeys(answers))
 
 
 def _refused_way(both: Sequence[P2p | None]) -> str:
