@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from topoadvisor import advise, files, plans, snapshot
 from topoadvisor.advice import Advice
-from topoadvisor.ingest import assume
+from topoadvisor.ingest import assume, detect
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.snapshot import Assumption, Gpu, Nic, Setting, Snapshot
 
@@ -101,6 +102,14 @@ def test_what_was_not_read_is_listed_with_its_reason() -> None:
 def test_assumed_facts_are_shown_as_assumed() -> None:
     advice = advise.advise(load("paste-8xa100", nccl__version="2.28.9", cpu__vendor="AMD"))
     assert advice.assumed == ["nccl.version = 2.28.9", "cpu.vendor = AMD"]
+
+
+def test_an_assumed_fact_of_a_device_that_was_not_read_says_that_it_holds_for_nothing() -> None:
+    matrix = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n"
+    machine = detect.read(["-"], stdin=io.BytesIO(matrix.encode()))
+    told = assume.gather(["nic.rate_gbit=100", "gpu.name=NVIDIA L40S"], None)
+    assumed = advise.advise(assume.apply(machine, told)).assumed
+    assert assumed == ["nic.rate_gbit = 100 (of no network port: none was read)", "gpu.name = NVIDIA L40S"]
 
 
 SITE = """\

@@ -23,6 +23,7 @@ from topoadvisor.advice import (
     SourceLine,
     UnknownVerdict,
 )
+from topoadvisor.ingest import told
 from topoadvisor.measurements import counted, proven, summary
 from topoadvisor.nccl import consumers, defaults, newer, versions
 from topoadvisor.nccl.levels import user_p2p_level
@@ -30,9 +31,10 @@ from topoadvisor.rules import engine, facts, facts_pairs, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
 from topoadvisor.rules.scope import blend
-from topoadvisor.snapshot import Gpu, Snapshot, places
+from topoadvisor.snapshot import Assumption, Gpu, Snapshot, places
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology
+from topoadvisor.vocabulary import kind_of
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
 """What board makers leave in the firmware where a product name belongs."""
@@ -41,6 +43,9 @@ _NO_SETTINGS = (
     "NCCL's variables were not read, so rules about leftovers among them saw only those that were assumed, if any. "
     "`topoadvisor capture` reads them on the machine; --assume env.NAME=VALUE supplies them here."
 )
+
+_WORDS = {"gpu": "GPU", "nic": "network port"}
+"""Kinds of devices that are called something else in a sentence."""
 
 _DEVICE_NAMES = re.compile(r"\b(GPU\d+|NIC\d+|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
@@ -130,7 +135,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         unknown=_unknown(outcomes),
         plan=None,
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
-        assumed=[f"{each.fact} = {each.value}" for each in snapshot.assumptions],
+        assumed=[_assumed(each, base) for each in snapshot.assumptions],
         measured=[*summary.lines(snapshot, topology), *proven.lines(snapshot)],
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
@@ -345,6 +350,13 @@ def _pairs(count: int) -> str:
 
 def _staged(count: int, others: bool) -> str:
     return f"shared memory on {'the other ' if others else ''}{_pairs(count)}" if count else ""
+
+
+def _assumed(assumption: Assumption, base: FactBase) -> str:
+    """`fact = value`; of a kind of device that was not read it says so, for then it holds for nothing."""
+    kind = kind_of(told.parts(assumption.fact)[0])
+    nothing = "" if base.subjects[kind] else f" (of no {_WORDS.get(kind, kind)}: none was read)"
+    return f"{assumption.fact} = {assumption.value}{nothing}"
 
 
 def _value(base: FactBase, name: str) -> Any:

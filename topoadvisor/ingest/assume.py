@@ -26,6 +26,7 @@ from topoadvisor.snapshot import (
     Setting,
     Snapshot,
 )
+from topoadvisor.vocabulary import kind_of
 
 ORIGIN: Final = "assumed"
 _HINT = "Write it as FACT=VALUE, for example cpu.vendor=AMD; `topoadvisor facts` lists every fact."
@@ -102,7 +103,12 @@ _MEANS: Final[dict[str, Callable[[Any, int], Mapping[str, Any]]]] = {
     "iommu.translated": lambda yes, _: {"iommu.mode": "DMA"} if yes else {},
     "vm.guest": lambda guest, _: {} if guest else {"vm.hypervisor": "none"},
     "container.any": lambda some, _: {} if some else {"container.kind": "none"},
-    "rdma.link_layers": lambda layers, _: {"rdma.local_link_layers": layers} if len(layers) == 1 else {},
+    "nic.link_layer": lambda layer, _: {"rdma.link_layers": [layer]},
+    "rdma.link_layers": lambda layers, _: (
+        {"rdma.local_link_layers": layers, **({"rdma.efa": False} if layers == ["InfiniBand"] else {})}
+        if len(layers) == 1
+        else {}
+    ),
     "gdr.peermem": lambda loaded, _: {"modules.nvidia_peermem": loaded},
 }
 """Fact → its value and the number of GPUs → what that says of the facts which it is made from, as far as it does."""
@@ -120,7 +126,9 @@ def _implied(assumptions: Sequence[Assumption], gpus: int) -> Iterator[Assumptio
         name, which = told.parts(each.fact)
         said = _MEANS[name](each.value, gpus) if name in _MEANS else {}
         more = [
-            msgspec.structs.replace(each, fact=told.about(fact, which), value=value) for fact, value in said.items()
+            msgspec.structs.replace(each, fact=told.about(fact, which), value=value)
+            for fact, value in said.items()
+            if which is None or kind_of(fact) == kind_of(name)
         ]
         yield from _implied(more, gpus)
         yield from more
