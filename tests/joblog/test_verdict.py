@@ -174,6 +174,26 @@ def test_gdr_off_and_why(said: list[str], severity: str, words: str) -> None:
     assert words in the(log, "LOG004")
 
 
+def test_a_device_that_has_only_a_number_is_called_hca() -> None:
+    said = "GPU Direct RDMA Disabled for GPU 0 / HCA 0 (distance 8 > 5)"
+    log = judged(logs.modern(16, outside="NET/IB/0", extra=[(0, said)]))
+    assert log.findings[0].evidence == ["GPU Direct RDMA disabled for GPU 0 / HCA 0: PHB is beyond PXB"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (["Failed to open libibverbs.so[.1]"], "NCCL could not open libibverbs"),
+        (["Count not open libibverbs.so", "Count not open libibverbs.so.1"], "NCCL could not open libibverbs"),
+        (["Count not open libibverbs.so", "NET/IB : No device found."], "NCCL found no RDMA device"),
+    ],
+)
+def test_why_nccl_took_sockets(said: list[str], reason: str) -> None:
+    lines = logs.modern(16, outside="NET/Socket/0", network="Socket", ib=None, extra=[(0, each) for each in said])
+    (open_question,) = [each for each in judged(lines).unknown if each.id == "LOG002"]
+    assert open_question.reason == reason
+
+
 def test_ranks_that_differ() -> None:
     lines = logs.modern(16, settings=["NCCL_ALGO set by environment to Ring"])
     other = [

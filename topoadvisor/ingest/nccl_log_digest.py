@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from topoadvisor.ingest import nccl_log_rings as rings
 from topoadvisor.ingest import nccl_log_warnings
-from topoadvisor.ingest.nccl_log_records import UNREAD, Member, Records, Table, Tally
+from topoadvisor.ingest.nccl_log_records import NO_VERBS, UNREAD, Member, Records, Table, Tally
 from topoadvisor.ingest.nccl_log_summary import (
     MAX_CHOICES,
     MAX_COMMUNICATORS,
@@ -35,6 +35,8 @@ _CONNECTION: Final = re.compile(
     r"([0-9]{1,7})(?:\[[0-9a-f]{1,16}\])? -> ([0-9]{1,7})(?:\[[0-9a-f]{1,16}\])?"
     r"(?: \[(send|receive)\])? via (\S.{0,200})"
 )
+_OWN_RANK: Final = re.compile(rb"->([0-9]{1,7})->")
+"""Who prints a line of trees stands in the middle of it."""
 _COMM: Final = re.compile(r" comm 0x[0-9a-f]{1,16}.*$")
 _NET: Final = re.compile(r"NET/(.{1,60}?)/([0-9]{1,5})(?:\(([0-9]{1,7})\))?((?:/[A-Za-z][^/]{0,40})*)")
 _CHOICE: Final = re.compile(
@@ -56,6 +58,9 @@ _MOST_HOSTS: Final = 64
 
 def digest(records: Records, *, files: list[str], size_bytes: int, lines: int, notes: list[str]) -> Summary:
     """The summary of all records."""
+    for member in records.members:
+        if member.rank is None and (own := _OWN_RANK.search(member.trees or b"")) is not None:
+            member.rank = int(own[1])
     groups = _groups(records.members)
     chosen = sorted(groups.items(), key=lambda item: (-_size(item[1]), item[0]))
     notes = [*notes, *(f"{count} {what} were not kept" for what, count in sorted(records.dropped.items()))]
@@ -96,7 +101,10 @@ def digest(records: Records, *, files: list[str], size_bytes: int, lines: int, n
             for (name, number), tally in sorted(records.ib_devices.items(), key=lambda item: int(item[0][1]))
         ],
         ib_asked=records.ib_asked,
-        ib_absent_on=[host for tally in records.ib_absent.values() for host in _hosts(tally)],
+        ib_absent_on=sorted({host for tally in records.ib_absent.values() for host in _hosts(tally)}),
+        verbs_missing_on=[
+            host for (_, why), tally in records.ib_absent.items() if why == NO_VERBS for host in _hosts(tally)
+        ],
         socket_interfaces=_interfaces(records.sockets, records),
         plugins=[
             Plugin(kind=kind, name=name, processes=_voices(tally, records), hosts=_hosts(tally))  # type: ignore[arg-type]

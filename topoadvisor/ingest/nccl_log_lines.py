@@ -19,6 +19,7 @@ from topoadvisor.ingest.nccl_log_records import (
     MAX_TEXTS,
     MAX_TOPOLOGY_LINES,
     MAX_TREE_BYTES,
+    NO_VERBS,
     Bits,
     Member,
     Process,
@@ -313,6 +314,12 @@ class Lines:
             else:
                 thread.member.nvls_channels = int(count)
 
+    def _verbs(self, thread: Thread, body: bytes, number: int) -> None:
+        """NCCL tries libibverbs.so first, and libibverbs.so.1 last."""
+        if body.startswith((b"Failed to open libibverbs", b"Count not open libibverbs.so.1")):
+            self.records.ib_asked = True
+            self._count(self.records.ib_absent, "NET/IB", NO_VERBS, thread, number)
+
     def _nvls(self, thread: Thread, body: bytes, number: int) -> None:
         if b"multicast support is" in body:
             thread.member.nvls = b"not available" not in body
@@ -408,6 +415,8 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     b"cuda": Lines._driver,
     b"Call": Lines._retry,
     b"sock": Lines._retry,
+    b"Fail": Lines._verbs,
+    b"Coun": Lines._verbs,
     b"NVLS": Lines._nvls,
     b"Coll": Lines._collnet,
     **{f"{count} coll channels".encode()[:4]: Lines._channels for count in range(129)},

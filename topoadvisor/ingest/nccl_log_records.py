@@ -131,6 +131,9 @@ class Thread:
     protocols: list[str] = field(default_factory=list)
 
 
+NO_VERBS: Final = "no libibverbs"
+"""Why NCCL found no RDMA device: it could not open the library that lists them."""
+
 Key = TypeVar("Key")
 Table = dict[tuple[str, str], Tally]
 

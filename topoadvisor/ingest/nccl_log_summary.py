@@ -91,6 +91,11 @@ class Gdr(Struct, frozen=True, kw_only=True):
     count: int = 1
     hosts: list[str] = []
 
+    @property
+    def hca(self) -> str:
+        """The device in a sentence."""
+        return f"HCA {self.device}" if set(self.device) <= set("0123456789abcdef") else self.device
+
 
 class Node(Struct, frozen=True, kw_only=True):
     """One device in the tree that NCCL prints with `NCCL_DEBUG_SUBSYS=GRAPH`."""
@@ -221,7 +226,7 @@ class Communicator(Struct, frozen=True, kw_only=True):
     """NCCL's commId, or made up here (`#1`) for versions that print none."""
     size: int
     ranks: list[Rank]
-    """Those that printed something."""
+    """Those that the log names."""
     complete: int
     """Ranks that printed `Init COMPLETE`."""
     started: int
@@ -288,6 +293,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     ib_asked: bool = False
     ib_absent_on: list[str] = []
     """Hosts on which NCCL looked for an RDMA device and found none."""
+    verbs_missing_on: list[str] = []
+    """Those of them on which it could not open libibverbs, which lists the devices."""
     socket_interfaces: list[Interface] = []
     plugins: list[Plugin] = []
     gdr: list[Gdr] = []

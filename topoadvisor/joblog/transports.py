@@ -159,6 +159,7 @@ def _sockets(view: View) -> Iterator[Finding | Undecided]:
     subjects = list(dict.fromkeys(subjects))
     pairs = _pairs(subjects)
     seen = [device.name for device in view.summary.ib_devices]
+    missing = view.summary.verbs_missing_on
     present = view.rdma()
     net, disabled = view.values("NCCL_NET"), view.values("NCCL_IB_DISABLE")
     off = [f"NCCL_IB_DISABLE={value}" for value in disabled if parse_int(value)]
@@ -168,6 +169,8 @@ def _sockets(view: View) -> Iterator[Finding | Undecided]:
         why = (
             f"{off[0]} forbids it"
             if off
+            else f"NCCL could not open libibverbs on {shortened(missing)}"
+            if missing
             else f"{hca[0]} may leave it out"
             if hca and not seen
             else "NCCL found none in this process: a container needs /dev/infiniband and libibverbs"
@@ -198,7 +201,9 @@ def _sockets(view: View) -> Iterator[Finding | Undecided]:
             advice=["Unset it unless the hosts have no RDMA device."],
         )
     else:
-        found = "NCCL found no RDMA device" if view.summary.ib_asked else "the log does not show NCCL's search for one"
+        found = "the log does not show NCCL's search for one"
+        if view.summary.ib_asked:
+            found = "NCCL could not open libibverbs" if missing else "NCCL found no RDMA device"
         yield Undecided(
             id="LOG002",
             question=f"whether there is InfiniBand or RoCE that {pairs} over NET/Socket could use",
@@ -294,7 +299,7 @@ def _is_used(each: Gdr, view: View) -> bool:
 
 
 def _spelled(each: Gdr) -> str:
-    who = f"GPU {each.gpu} / {each.device}" if each.gpu else each.device
+    who = f"GPU {each.gpu} / {each.hca}" if each.gpu else each.hca
     if each.distance is None:
         return f"GPU Direct RDMA disabled for {who}" + (" (no module)" if each.module_missing else "")
     return f"GPU Direct RDMA disabled for {who}: {each.path or each.distance} is beyond {each.limit_path or each.limit}"

@@ -288,10 +288,11 @@ def _unfinished(view: View) -> Iterator[Finding | Undecided]:
             )
         missing += len(communicator.ranks) < communicator.size
     if missing:
+        where = f"{missing} communicator{'s' if missing > 1 else ''}"
         yield Undecided(
             id="LOG010",
-            question=f"what the ranks did that printed nothing, in {missing} communicator{'s' if missing > 1 else ''}",
-            reason="the log does not hold all ranks",
+            question=f"what the ranks did that the log does not name, in {where}",
+            reason="the log does not hold the lines of all ranks, or not those with their numbers",
             ask="Give the logs of all ranks: `topoadvisor log rank*.log`.",
         )
 

@@ -98,7 +98,8 @@ def _network(log: Log, page: Page) -> None:
     page.paragraph(_line("bootstrap", log.bootstrap), first="  ", rest="    ")
     ib = _line("RDMA devices", log.ib_devices)
     if not log.ib_devices:
-        ib = "RDMA devices: NCCL found none" if log.ib_asked else "RDMA devices: not in the log"
+        found = "NCCL could not open libibverbs" if log.verbs_missing_on else "NCCL found none"
+        ib = f"RDMA devices: {found if log.ib_asked else 'not in the log'}"
     elif log.ib_absent_on:
         ib += f"; none on {_some(log.ib_absent_on)}"
     page.paragraph(ib, first="  ", rest="    ")
@@ -112,7 +113,7 @@ def _network(log: Log, page: Page) -> None:
     for enabled in (True, False):
         said = [each for each in log.gdr if each.enabled is enabled]
         if said:
-            names = sorted({f"GPU {each.gpu} with {each.device}" if each.gpu else each.device for each in said})
+            names = sorted({f"GPU {each.gpu} with {each.hca}" if each.gpu else each.hca for each in said})
             word = "allowed" if enabled else "off"
             page.paragraph(f"GPUDirect RDMA {word}: {_some(names, 8)}", first="  ", rest="    ")
 
@@ -137,7 +138,7 @@ def _communicator(communicator: Communicator, page: Page) -> None:
         about.append("multi-node NVLink")
     page.heading(f"Communicator {communicator.id}: {', '.join(about)}")
     if len(communicator.ranks) < communicator.size:
-        page.paragraph(f"{len(communicator.ranks)} of {communicator.size} ranks printed something", first="  ")
+        page.paragraph(f"{len(communicator.ranks)} of {communicator.size} ranks are named in the log", first="  ")
     if communicator.started or communicator.complete:
         page.paragraph(f"initialised: {communicator.complete} of {len(communicator.ranks)}", first="  ")
     _transports(communicator, page)
