@@ -14,7 +14,7 @@ export NCCL_IB_ADDR=10.0.0.1
 export NCCL_IB_HCAS=mlx5_0
 export NCCL_MIN_NRINGS=4
 export TORCH_NCCL_TRACE_BUFFER_SIZE=2000
-export NCCL_ASYNC_ERROR_HANDLING=1
+export NCCL_ASYNC_ERROR_HANDLING=0
 export nccl_debug=INFO
 export GLOO_SOCKET_IFNAME=^lo
 torchrun --nproc-per-node 8 train.py
