@@ -367,6 +367,14 @@ def test_repairs_change_only_what_is_wrong() -> None:
     assert after == "a=1; export NCCL_BUFFSIZE=8388608 NCCL_P2P_LEVEL='PHB' # é\nexport NCCL_IB_TIMEOUT=1000\n"
 
 
+def test_a_text_of_yaml_stays_a_text() -> None:
+    text = (
+        "env:\n- name: NCCL_BUFFSIZE\n  value: 8M\nenvironment:\n  NCCL_LL_BUFFSIZE: ${X:-8M}\n  NCCL_P2P_LEVEL: phb\n"
+    )
+    after, _ = fixes.apply(text, told(text, "values.yaml"))
+    assert after == text.replace("value: 8M", 'value: "8388608"').replace("8M}", "8388608}").replace("phb", "PHB")
+
+
 def test_nccl_conf_is_repaired_line_by_line() -> None:
     text = 'export NCCL_IB_TC=106\nNCCL_SOCKET_IFNAME = "eth0" # why\nNCCL_TOPO_FILE=$HOME/x\n'
     after, _ = fixes.apply(text, told(text, "nccl.conf"))
@@ -482,6 +490,9 @@ def test_texts_that_nccl_takes(line: str) -> None:
         ("NCCL_ALGO=allreduce:tree", "only Tree for AllReduce", None),
         ("NCCL_ALGO=Ring", "only Ring", None),
         ("NCCL_PROTO=Simple", "only Simple", None),
+        ("NCCL_ALGO=Ring,Tree", "only Ring, Tree: NCCL picks the algorithm by size among these", None),
+        ("NCCL_PROTO=LL,Simple", "only LL, Simple: NCCL picks the protocol by size among these", None),
+        ("NCCL_ALGO=NVLS,Tree", "only NVLS, Tree: NCCL picks", "Broadcast, Reduce cannot"),
         ("NCCL_ALGO=Tree", "only Tree", "Broadcast, Reduce, AllGather, ReduceScatter cannot"),
         (
             "NCCL_ALGO='tree;broadcast:ring'",
@@ -497,8 +508,15 @@ def test_a_list_says_which_collectives_fail(line: str, words: str, fails: str | 
     assert (fails in found.message) if fails else ("fail" not in found.message)
 
 
-def test_a_list_that_an_old_nccl_drops_allows_nothing_at_all() -> None:
-    assert codes("export NCCL_ALGO=allreduce:tree", version="2.22.3") == ["ENV112"]
+def test_several_that_are_allowed_are_for_information_and_all_of_them_are_nothing_to_say() -> None:
+    (found,) = told("export NCCL_ALGO=Ring,Tree")
+    assert found.severity == "info"
+    assert codes("export NCCL_ALGO=Tree,Ring,CollNetDirect,CollNetChain,NVLS,NVLSTree,PAT") == []
+
+
+def test_a_list_that_an_old_nccl_drops_allows_nothing_of_its_own() -> None:
+    (found,) = told("export NCCL_ALGO=allreduce:tree", version="2.22.3")
+    assert (found.code, found.becomes) == ("ENV112", "Ring, Tree")
 
 
 def test_ll128_is_forced_only_where_nccl_leaves_it_out() -> None:

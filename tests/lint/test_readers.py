@@ -33,6 +33,13 @@ def pairs(text: str, kind: Kind = "shell") -> list[tuple[str, str | None, str]]:
         ("export NCCL_DEBUG=$A", [("NCCL_DEBUG", None, "export")]),
         ('export NCCL_DEBUG="x${A}"', [("NCCL_DEBUG", None, "export")]),
         ("export NCCL_DEBUG=`cat x`", [("NCCL_DEBUG", None, "export")]),
+        ("export NCCL_TOPO_FILE=~/x", [("NCCL_TOPO_FILE", None, "export")]),
+        ('mpirun -x NCCL_TOPO_FILE=~/"a b" ./a', [("NCCL_TOPO_FILE", None, "launcher")]),
+        ('export NCCL_TOPO_FILE="~/x"', [("NCCL_TOPO_FILE", "~/x", "export")]),
+        (
+            "export 'NCCL_TOPO_FILE=~/x' NCCL_DEBUG_FILE=\\~/y",
+            [("NCCL_TOPO_FILE", "~/x", "export"), ("NCCL_DEBUG_FILE", "~/y", "export")],
+        ),
         ("export NCCL_DEBUG={{ level }} NCCL_NET=IB", [("NCCL_DEBUG", None, "export"), ("NCCL_NET", "IB", "export")]),
         ("export NCCL_DEBUG=${NCCL_DEBUG:-INFO}", [("NCCL_DEBUG", "INFO", "export")]),
         ("export NCCL_ALGO+=,Tree", [("NCCL_ALGO", None, "export")]),

@@ -194,20 +194,30 @@ def test_a_buffer_of_eight_bytes_kills_the_job() -> None:
         ("Ring, Tree", None, None, True),
         ("Ring, Tree", "2.23.4", "Ring", False),
         ("CollNet", "2.12.7", "CollNet", False),
-        ("CollNet", "2.14.3", "nothing", False),
+        ("CollNet", "2.14.3", "Ring, Tree", False),
+        ("^Tree,Ring,CollNet", "2.12.7", "Ring, Tree", False),
+        ("^Tree,Ring,CollNet", "2.7.8", "nothing", True),
         ("CollNet", "2.24.3", None, True),
-        ("PAT", "2.22.3", "nothing", False),
+        ("PAT", "2.22.3", "Ring, Tree", False),
         ("allreduce:tree;ring", None, None, True),
         (";ring", None, None, True),
         (":", None, None, True),
         (",,ring", None, "Ring", False),
         ("", None, None, False),
-        ("", "2.23.4", "nothing", True),
+        ("", "2.23.4", "Ring, Tree", False),
+        ("", "2.8.3", "Ring, Tree", False),
+        ("", "2.7.8", "nothing", True),
     ],
 )
 def test_algorithms(text: str, version: str | None, becomes: str | None, fatal: bool) -> None:
     found = _read("NCCL_ALGO", text, version)
     assert (found.becomes, found.fatal) == (becomes, fatal)
+
+
+def test_an_old_list_of_protocols_that_allows_nothing_fails() -> None:
+    found = _read("NCCL_PROTO", "ucp", "2.22.3")
+    assert (found.becomes, found.fatal) == ("nothing", True)
+    assert any("every collective fails" in sentence for sentence in found.surprises)
 
 
 def test_excluding_ll_forces_ll128() -> None:

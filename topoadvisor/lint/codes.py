@@ -159,9 +159,10 @@ CODES: Final = {
     "ENV116": Code(
         "algorithm-or-protocol-forced",
         "warning",
-        "One algorithm or protocol for collectives of every size",
+        "Algorithms or protocols that are fixed for collectives of every size",
         "NCCL picks them by size, collective and topology. A fixed choice loses somewhere, and since 2.24.3 one that a "
-        "collective does not support ends the job. One command that measures (*_perf) is left alone, and so are "
+        "collective does not support ends the job. Of several that are named NCCL still picks by size, and what is "
+        "left out is for information. One command that measures (*_perf) is left alone, and so are "
         "files that speak to the plugin of a cloud. With --topology the rule ENV002 decides.",
         "Unset it, or keep the measurement beside it that shows what it gains, or the reason: results that must be the "
         "same bit by bit need one fixed choice.",

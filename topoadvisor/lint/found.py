@@ -72,4 +72,5 @@ def rewritten(assignment: Assignment, value: str) -> Repair | None:
     """Another value in the same place; None when it is not written in one piece."""
     if assignment.span is None:
         return None
-    return Repair(f"write {value}", ((assignment.span, value),))
+    text = f'"{value}"' if assignment.bare_text and value.isdecimal() else value
+    return Repair(f"write {text}", ((assignment.span, text),))

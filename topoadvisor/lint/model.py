@@ -105,6 +105,8 @@ class Assignment:
     """The text with which the value is to be replaced, because it is no text and only a text is taken."""
     refused: str = ""
     """Who takes only texts, and what it does otherwise."""
+    bare_text: bool = False
+    """A text of YAML without quotes: a number in its place would be none."""
 
 
 @dataclass(frozen=True)

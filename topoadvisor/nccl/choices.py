@@ -33,6 +33,9 @@ SPELLING: Final = {
 STRICT_SINCE: Final = "2.24.3"
 """First release that knows functions and `;`, and that ends initialization for a word it does not know."""
 
+FALLS_BACK_SINCE: Final = "2.8.3"
+"""First release that, up to `STRICT_SINCE`, goes on with Ring and Tree where a list leaves no algorithm."""
+
 _ALGORITHM_LIFE: Final[Mapping[str, tuple[str, str | None]]] = {
     "tree": ("2.5.6", None),
     "ring": ("2.5.6", None),

@@ -246,11 +246,11 @@ def _list(text: str, names: frozenset[str], version: str | None) -> Reading:
     if found.error is not None:
         return Reading(None, (f"{found.error}, and initialization fails",), fatal=True)
     surprises = [f"NCCL does not know `{word}` and drops it" for word in found.ignored]
-    if not text:
-        # Before, an empty list switched everything off; since, it is no list.
-        old = version is not None and not versions.at_least(version, choices.STRICT_SINCE)
-        why = "an empty value switches everything off in this NCCL, and every collective fails"
-        return Reading("nothing", (why,), fatal=True) if old else Reading(None)
+    if version is not None and not versions.at_least(version, choices.STRICT_SINCE):
+        if not any(_allowed(each, names) for each in found.choices):
+            return _nothing(names, surprises, version)
+    elif not text:
+        return Reading(None)
     if names == choices.PROTOCOLS and any(("ll128" in each.names) != each.inverted for each in found.choices):
         surprises.append("it forces LL128 past NCCL's own safety check, and on some paths LL128 corrupts data")
     parts = []
@@ -260,6 +260,15 @@ def _list(text: str, names: frozenset[str], version: str | None) -> Reading:
             surprises.append("nothing is left to choose from, and the collective fails")
         parts.append((f"{each.function}: " if each.function else "") + (", ".join(allowed) or "nothing"))
     return Reading("; ".join(parts), tuple(surprises))
+
+
+def _nothing(names: frozenset[str], surprises: list[str], version: str) -> Reading:
+    """A list before 2.24.3 that allows nothing (`ncclTopoTuneModel` in `src/graph/tuning.cc`)."""
+    if names != choices.PROTOCOLS and versions.at_least(version, choices.FALLS_BACK_SINCE):
+        why = "nothing is left of the list, and NCCL goes on with Ring and Tree unless it has CollNet"
+        return Reading("Ring, Tree", (*surprises, why))
+    why = "nothing is left to choose from, and every collective fails"
+    return Reading("nothing", (*surprises, why), fatal=True)
 
 
 def _allowed(choice: choices.Choice, names: frozenset[str]) -> frozenset[str]:

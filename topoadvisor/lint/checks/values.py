@@ -219,14 +219,24 @@ def without_machine(assignment: Assignment, contents: Contents, judge: Judge) ->
             f"NCCL_PROTO={text} {how}forces LL128 past NCCL's own safety check: where it is not safe it corrupts data"
         )
         yield about(assignment, "ENV115", message, advice=("NCCL_PROTO=^LL128 excludes it.",))
-    elif not all(each.inverted for each in listed):
-        allowed = " and ".join(_allowed(each) for each in listed if not each.inverted)
-        what = "algorithm" if assignment.name == "NCCL_ALGO" else "protocol"
-        strict = judge.version is None or versions.at_least(judge.version, choices.STRICT_SINCE)
-        without = _without(listed) if strict and what == "algorithm" else []
-        ends = f"; {', '.join(without)} cannot use that, and fail" if without else ""
-        message = f"{assignment.name}={text} allows only {allowed}: NCCL no longer picks the {what} by size{ends}"
-        yield about(assignment, "ENV116", message)
+        return
+    named = [frozenset(each.names) for each in listed if not each.inverted]
+    if all(each == names for each in named):
+        return
+    allowed = " and ".join(_allowed(each) for each in listed if not each.inverted)
+    what = "algorithm" if assignment.name == "NCCL_ALGO" else "protocol"
+    strict = judge.version is None or versions.at_least(judge.version, choices.STRICT_SINCE)
+    without = _without(listed) if strict and what == "algorithm" else []
+    ends = f"; {', '.join(without)} cannot use that, and fail" if without else ""
+    several = any(len(each) > 1 for each in named)
+    picks = f"picks the {what} by size among these" if several else f"no longer picks the {what} by size"
+    severity: Severity | None = "info" if several and not without else None
+    yield about(
+        assignment,
+        "ENV116",
+        f"{assignment.name}={text} allows only {allowed}: NCCL {picks}{ends}",
+        severity=severity,
+    )
 
 
 def _allowed(choice: choices.Choice) -> str:

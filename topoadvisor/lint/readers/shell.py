@@ -393,6 +393,8 @@ class _Reader:
             way = "launcher"
         if not watched(found.name):
             return
+        if found.home:
+            found = replace(found, value=None)
         computed = (
             re.match(r"\S*", self._piece.body[found.at : found.at + _LONGEST_VALUE]) if found.value is None else None
         )

@@ -72,6 +72,8 @@ class Setting:
     fallback: bool = False
     adds: bool = False
     """`+=`."""
+    home: bool = False
+    """An unquoted `~` begins the value, which bash expands."""
 
 
 @dataclass(frozen=True)
@@ -123,17 +125,18 @@ def setting(word: Word) -> Setting | None:
     adds = bool(match[2])
     after = begin + match.end()
     rest = first.text[match.end() :]
+    home = rest.startswith("~") and not first.quoted and first.inner is not None
     others = word.parts[1:]
     if word.items:
         return Setting(match[1], None, begin, None, adds=adds)
     if not others:
         plain = first.inner is not None or first.quoted
         span = (after, after + len(rest)) if plain or first.end - first.start == len(first.text) else None
-        return Setting(match[1], None if adds else rest, begin, span, adds=adds)
+        return Setting(match[1], None if adds else rest, begin, span, adds=adds, home=home)
     if rest or len(others) > 1:
         texts = [part.text for part in others]
         value = None if None in texts else rest + "".join(text for text in texts if text is not None)
-        return Setting(match[1], None if adds else value, begin, None, adds=adds)
+        return Setting(match[1], None if adds else value, begin, None, adds=adds, home=home)
     only = others[0]
     if only.fallback is not None:
         text, start, end = only.fallback

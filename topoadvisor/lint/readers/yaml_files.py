@@ -204,7 +204,8 @@ class _Walker:
         if kind in kinds:
             quote = f'"{raw}"'
         refused = f"Kubernetes refuses {raw} here, which is no text without quotes" if quote else ""
-        self._add(name, text, key, span, around, quote=quote, refused=refused)
+        bare = kind == "str" and not value.style
+        self._add(name, text, key, span, around, quote=quote, refused=refused, bare_text=bare)
 
     def _add(
         self,
@@ -217,6 +218,7 @@ class _Walker:
         at: int | None = None,
         quote: str | None = None,
         refused: str = "",
+        bare_text: bool = False,
     ) -> None:
         default = _DEFAULT.fullmatch(value) if value is not None and not around.kubernetes else None
         if default is not None and _UNKNOWN not in default[2]:
@@ -244,6 +246,7 @@ class _Walker:
                 programs=around.words,
                 quote=quote,
                 refused=refused,
+                bare_text=bare_text and default is None,
             )
         )
 
