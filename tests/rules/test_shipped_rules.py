@@ -62,6 +62,7 @@ def test_it_is_silent_on_the_similar_machine(rule_id: str) -> None:
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_texts_are_sentences(rule: Rule) -> None:
     assert rule.why.strip().endswith("."), "why must end with a full stop"
+    assert rule.references, "nothing says where this comes from"
     for entry in rule.advice:
         if entry.action is not None:
             assert entry.action.rstrip().endswith("."), entry.action
