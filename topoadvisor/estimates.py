@@ -28,6 +28,7 @@ from topoadvisor.predict import predict
 from topoadvisor.predict.outlook import Asked, Outlook, Searches, look
 from topoadvisor.predict.variables import DECISIVE
 from topoadvisor.rules import facts
+from topoadvisor.rules.facts import Known
 from topoadvisor.snapshot import Setting, Snapshot
 from topoadvisor.topology import bandwidth, graph, nccl_view
 
@@ -163,10 +164,17 @@ class Estimator:
         told = []
         for pair in self._facts.subjects["pair"]:
             a, b = (int(end.removeprefix("gpu:")) for end in pair.id.split("-"))
-            if {a, b} <= set(gpus) and not mine and (below := ways.below_wires(pair)):
-                told.append(f"GPU{a}–GPU{b} ({below[0]:g} of {below[1]:g} GB/s)")
+            verdict, rate, usual = (
+                fact.value if isinstance(fact := pair.facts[f"pair.measured.{name}"], Known) else None
+                for name in ("verdict", "uni_gbps", "usual_gbps")
+            )
+            if {a, b} <= set(gpus) and not mine and verdict == "fail" and rate and usual:
+                told.append(f"GPU{a}–GPU{b} ({rate:.4g} GB/s instead of {usual:.4g})")
         if told:
-            yield f"NCCL's model knows the wires alone, and measured copies are far slower than these: {_some(told)}."
+            yield (
+                "NCCL's model knows the wires alone, and measured copies are far slower than such links are elsewhere: "
+                f"{_some(told)}."
+            )
 
     def _made_elsewhere(self, mine: Sequence[Measurement]) -> Iterator[str]:
         """What the newest measurements were made with, where this machine has another."""

@@ -247,6 +247,8 @@ gpu.mig bool | MIG is on
 gpu.measured.host_outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of copies with the host
 gpu.measured.host_gbps number | measured copy with host memory, GB/s, the slower direction; 0 when not measured
 gpu.measured.host_usual_gbps number | what such copies reach elsewhere over a PCIe link of its generation and width
+gpu.measured.host_verdict text | pass, warn, fail, unknown: what `topoadvisor verify` says of copies with the host
+gpu.measured.host_cause text | why, and what looks like the cause; or empty
 gpu.measured.host_failed bool | a copy from or to host memory timed out, crashed, failed or arrived changed
 gpu.virtualization text | none, passthrough, vgpu, host-vgpu, host-vsga
 gpu.c2c_gbps number | chip-to-chip link to the CPU, GB/s per direction
@@ -280,14 +282,14 @@ pair.measured.staged_outcome text | the same of copies through host memory, with
 pair.measured.failed bool | a direct copy timed out, crashed, failed or arrived changed
 pair.measured.failed_copies texts | the direct copies that did, and how
 pair.measured.peer_denied bool | CUDA allowed no peer access when copies were measured, although the driver grants it
-pair.measured.odd text | what is odd about latency, reads, kernels' copies or scatter of its direct copies; or empty
+pair.measured.verdict text | pass, warn, fail, unknown: what `topoadvisor verify` says of the copies between the two
+pair.measured.cause text | why, and what looks like the cause; or empty
+pair.measured.usual_gbps number | what peer copies reach elsewhere over such a link, GB/s one way
 pair.measured.slow_way text | the direction whose direct copy is slower by more than a tenth, else both GPUs
 pair.measured.any bool | copies between the two were measured
 pair.measured.p2p_gbps number | measured copy with peer access, GB/s, the slower direction
 pair.measured.staged_gbps number | measured copy without peer access, GB/s, the slower direction
 pair.measured.both_ways bool | the two were copied between with peer access and without
-pair.measured.class_pairs int | pairs of its link class and bandwidth on paper that were measured
-pair.measured.class_median_gbps number | median of the measured pairs of its link class and bandwidth on paper
 pair.measured.data_ok bool | data that was copied directly arrived unchanged
 nic.name text | RDMA device name, else interface name
 nic.label text | NIC0, … as `nvidia-smi` numbers it, else the name
@@ -372,6 +374,7 @@ _ANSWERS: Final = "OK|CNS|GNS|TNS|NS|DR|U"
 _ANSWER_FACTS: Final = ("pair.p2p.read", "pair.p2p.write", "pair.p2p.nvlink")
 _LAYER_FACTS: Final = ("nic.link_layer", "rdma.link_layers", "rdma.local_link_layers")
 _OUTCOME_FACTS: Final = ("pair.measured.outcome", "pair.measured.staged_outcome", "gpu.measured.host_outcome")
+_VERDICT_FACTS: Final = ("pair.measured.verdict", "gpu.measured.host_verdict")
 _SERVICES: Final = ("fabricmanager.state", "imex.state")
 FORMS: Final[dict[str, str]] = {
     **dict.fromkeys(("nccl.default_p2p_level", "nccl.p2p_level", "pair.nccl_path"), _PATHS),
@@ -379,6 +382,7 @@ FORMS: Final[dict[str, str]] = {
     **dict.fromkeys(("pair.pcie_class", "nic.nearest_class"), _CLASSES),
     "pair.link_class": f"NV[0-9]{{1,3}}|C2C|{_CLASSES}",
     **dict.fromkeys(("p2p.worst_class",), f"{_CLASSES}|"),
+    "visible.gpus": "GPU[0-9]{1,4}",
     "visible.worst_class": f"NV[0-9]{{1,3}}|C2C|{_CLASSES}|",
     **dict.fromkeys(_ANSWER_FACTS, _ANSWERS),
     **dict.fromkeys(_LAYER_FACTS, "InfiniBand|Ethernet"),
@@ -390,6 +394,7 @@ FORMS: Final[dict[str, str]] = {
     "gpu.virtualization": "none|passthrough|vgpu|host-vgpu|host-vsga",
     "gpu.form": "sxm|pcie|soc|mobile",
     **dict.fromkeys(_OUTCOME_FACTS, "ok|wrong-data|timeout|crashed|error|skipped"),
+    **dict.fromkeys(_VERDICT_FACTS, "pass|warn|fail|unknown"),
     "iommu.mode": "off|identity|DMA|DMA-FQ|blocked|unmanaged",
 }
 """Facts that are one of a few words: the words as a regular expression. An empty word stands for nothing to say."""

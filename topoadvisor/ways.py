@@ -16,9 +16,6 @@ from topoadvisor.topology.reconcile import is_refusal
 
 _MOST_NAMED: Final = 4
 
-_NVLINK_SHARE, _PCIE_SHARE = 0.6, 0.4
-"""Copies over NVLink reach 80 to 95 % of what the links carry on paper, over PCIe 55 to 95 % where all is well."""
-
 ROUTING = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
 """Variables that decide which way traffic between two GPUs takes."""
 
@@ -149,19 +146,6 @@ def failures(base: FactBase) -> Failures:
         if direct or staged:
             found[int(a.removeprefix("gpu:")), int(b.removeprefix("gpu:"))] = Failure(direct, staged)
     return found
-
-
-def below_wires(pair: Subject) -> tuple[float, float] | None:
-    """GB/s of a direct copy that is far slower than the links that it takes, and what these carry on paper.
-
-    None where it is not, or nothing was measured. As the rule P2P027 has it.
-    """
-    measured, wires, links = (
-        fact.value if isinstance(fact := pair.facts[name], Known) else 0
-        for name in ("pair.measured.p2p_gbps", "pair.gbps", "pair.nvlinks")
-    )
-    slow = 0 < measured < (_NVLINK_SHARE if links else _PCIE_SHARE) * wires
-    return (measured, wires) if slow else None
 
 
 def _failed(outcome: Fact) -> str | None:

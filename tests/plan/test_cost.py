@@ -391,8 +391,8 @@ def test_the_placeholder_of_a_search_that_found_nothing_is_no_rate() -> None:
 def test_copies_far_below_their_wires_are_said_while_no_collective_was_measured() -> None:
     slow = Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=198.0, peer_access=True, data_ok=True)
     said = (
-        "NCCL's model knows the wires alone, and measured copies are far slower than these: GPU0–GPU1 "
-        "(198 of 450 GB/s)."
+        "NCCL's model knows the wires alone, and measured copies are far slower than such links are elsewhere: "
+        "GPU0–GPU1 (198 GB/s instead of 396)."
     )
     assert said in estimates.cost(measured(slow), "all_reduce", [1 << 30]).warnings
     assert said not in estimates.cost(measured(slow, run()), "all_reduce", [1 << 30]).warnings

@@ -11,11 +11,11 @@ import pytest
 from topoadvisor import advise, planning
 from topoadvisor.explain import ladder
 from topoadvisor.ingest import detect
+from topoadvisor.measurements import expectation
+from topoadvisor.measurements.judge import judge
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.rules import load
 from topoadvisor.rules.facts import FactBase, Known, Unknown
-from topoadvisor.verify import expectation
-from topoadvisor.verify.judge import judge
 
 
 def facts(*runs: Measurement) -> FactBase:
@@ -133,7 +133,7 @@ def test_p2p_is_not_switched_off_where_copies_through_the_host_fail_too() -> Non
 def test_slow_copies_are_found_in_what_was_saved_over_pcie_and_with_the_host_too() -> None:
     slow_pair = [copy("gpu:0>gpu:1", 3.4), copy("gpu:1>gpu:0", 3.4)]
     assert findings("4xrtxpro6000", *slow_pair) == {"P2P027": ["gpu:0-gpu:1"]}
-    assert findings("4xrtxpro6000", copy("gpu:0>gpu:1", 39.0)) == {}
+    assert findings("4xrtxpro6000", copy("gpu:0>gpu:1", 55.0)) == {}
     assert findings("4xrtxpro6000", copy("gpu:0>gpu:1", 3.4, peer_access=False)) == {}
     hosts = [copy("host>gpu:0", 55.0, "host-copy"), copy("gpu:0>host", 27.4, "host-copy")]
     assert findings("4xrtxpro6000", *hosts) == {"PCI015": ["gpu:0"]}
@@ -147,10 +147,11 @@ def test_pairs_are_held_against_those_with_as_fast_links() -> None:
         for gpu in snapshot.gpus
         if gpu.pcie
     ]
-    runs = [copy(f"gpu:{a}>gpu:{b}", 25.0 if b == 3 else 50.0) for a in range(4) for b in range(a + 1, 4)]
+    runs = [copy(f"gpu:{a}>gpu:{b}", 27.9 if b == 3 else 55.5) for a in range(4) for b in range(a + 1, 4)]
     for gpus, fires in ((snapshot.gpus, True), (narrow, False)):
         changed = msgspec.structs.replace(snapshot, gpus=gpus, measurements=runs)
-        assert any(each.id == "P2P028" for each in advise.advise(changed).findings) is fires
+        causes = [each.message for each in advise.advise(changed).findings if each.id == "P2P027"]
+        assert any("GPU3 (" in cause and "% of what " in cause for cause in causes) is fires
 
 
 def full(subject: str, gbps: float | None, kind: str = "peer-copy", **more: Any) -> Measurement:
@@ -185,11 +186,14 @@ def test_what_verify_finds_odd_is_a_finding_of_scan_in_the_same_words(run: Measu
     for runs, expected in ((usual, ""), ([*kept, run], told)):
         found = msgspec.structs.replace(snapshot, measurements=runs)
         analysis = advise.analyse(found)
-        assert pair(analysis.facts, "gpu:0-gpu:1", "pair.measured.odd") == expected
-        assert ("P2P050" in {each.id for each in analysis.advice.findings}) == bool(expected)
+        verdict = "warn" if expected else "pass"
+        assert pair(analysis.facts, "gpu:0-gpu:1", "pair.measured.verdict") == verdict
+        assert pair(analysis.facts, "gpu:0-gpu:1", "pair.measured.cause") == expected
+        said = [each.message.split("GB/s): ")[1] for each in analysis.advice.findings if each.id == "P2P027"]
+        assert said == ([expected] if expected else [])
         a, b = found.gpus
         (judged,) = judge([expectation.pair_facts(found, analysis.topology, a, b)], runs)
-        assert (judged.verdict, judged.cause) == (("warn", told) if expected else ("pass", None))
+        assert (judged.verdict, judged.cause) == (verdict, expected or None)
 
 
 def test_the_slow_direction_is_named() -> None:
@@ -197,7 +201,33 @@ def test_the_slow_direction_is_named() -> None:
     runs = [full("gpu:0>gpu:1", 390.0), full("gpu:1>gpu:0", 190.0)]
     advice = advise.advise(msgspec.structs.replace(snapshot, measurements=runs))
     (found,) = [each for each in advice.findings if each.id == "P2P027"]
-    assert found.message == "GPU1 → GPU0: 190 GB/s over links for 450 GB/s (NV18)"
+    assert found.message == (
+        "GPU1 → GPU0 (NV18, 190 GB/s): 48% of what NV18 reaches elsewhere, in one direction only: look for errors and "
+        "replays on that direction's links"
+    )
+
+
+def test_copies_that_verify_calls_bad_are_findings_whatever_is_bad_about_them() -> None:
+    def told(*runs: Measurement) -> list[str]:
+        snapshot = detect.read(["fixture:2xh200-kvm"], stdin=io.BytesIO())
+        found = advise.advise(msgspec.structs.replace(snapshot, measurements=list(runs)))
+        return [each.message.split("GB/s): ")[1] for each in found.findings if each.id == "P2P027"]
+
+    usual = [full("gpu:0>gpu:1", 390.0), full("gpu:1>gpu:0", 390.0)]
+    (said,) = told(*usual, full("gpu:0<>gpu:1", 300.0, "peer-copy-both"))
+    assert said.startswith("both directions together are only 0.8 × one")
+    (said,) = told(full("gpu:0>gpu:1", 276.0), full("gpu:1>gpu:0", 276.0))
+    assert said.startswith("70% of what NV18 reaches elsewhere")
+    assert told(full("gpu:0>gpu:1", 150.0, size_bytes=1 << 20), full("gpu:1>gpu:0", 150.0, size_bytes=1 << 20)) == []
+
+
+def test_a_slow_pair_has_one_finding_and_a_sick_gpu_is_named() -> None:
+    snapshot = detect.read(["fixture:dgx-h100"], stdin=io.BytesIO())
+    runs = [full(f"gpu:{a}>gpu:{b}", 200.0 if 3 in (a, b) else 395.0) for a in range(8) for b in range(8) if a != b]
+    findings = advise.advise(msgspec.structs.replace(snapshot, measurements=runs)).findings
+    (found,) = findings
+    assert (found.id, len(found.also)) == ("P2P027", 6)
+    assert found.message.endswith("all pairs of GPU3 are like this and no others, so look at GPU3 first")
 
 
 def test_copies_without_peer_access_where_it_is_granted_have_one_truth() -> None:

@@ -59,11 +59,9 @@ def test_two_gpus_and_nothing_else_tell_only_their_number(machine: Machines) -> 
         "pair.path.acs_known",
         "pair.measured.any",
         "pair.measured.both_ways",
-        "pair.measured.class_pairs",
         "pair.measured.failed",
         "pair.measured.failed_copies",
         "pair.measured.peer_denied",
-        "pair.measured.odd",
         "pair.measured.slow_way",
     }
 

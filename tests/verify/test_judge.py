@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from topoadvisor.hardware import catalogue
+from topoadvisor.measurements.judge import Judgement, PairFacts, judge, subjects
+from topoadvisor.measurements.judge_hosts import HostFacts, judge_hosts
 from topoadvisor.measurements.model import Measurement
-from topoadvisor.verify.judge import Judgement, PairFacts, judge, subjects
-from topoadvisor.verify.judge_hosts import HostFacts, judge_hosts
 from topoadvisor.verify.judge_patterns import judge_patterns
 
 H200 = catalogue.gpu_model("NVIDIA H200")

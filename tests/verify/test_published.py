@@ -11,8 +11,8 @@ import yaml
 from topoadvisor.errors import InputError
 from topoadvisor.hardware import catalogue, results, tables
 from topoadvisor.hardware.tables import Result
+from topoadvisor.measurements.judge import PairFacts, judge
 from topoadvisor.measurements.model import Measurement
-from topoadvisor.verify.judge import PairFacts, judge
 
 EXPECTED: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "published.yaml").read_text())
 RESULTS = tables.results().results

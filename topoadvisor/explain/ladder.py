@@ -8,7 +8,6 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from topoadvisor import ways
 from topoadvisor.errors import TopoAdvisorError, gpus_here
 from topoadvisor.rules import engine
 from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown, gather
@@ -20,9 +19,6 @@ from topoadvisor.topology import graph
 _WORD: Final = re.compile(r"(?:GPU|gpu:)?([0-9]{1,4})\s*(?:-|–|,|<>|>)\s*(?:GPU|gpu:)?([0-9]{1,4})", re.I)
 
 _P2P_VARIABLES: Final = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")
-
-_CLASS_SHARE: Final = 0.9
-"""Of the median of a pair's class, by the rule P2P028; of copies through host memory, too."""
 
 Answer = Literal["in order", "look here", "not known", "no matter"]
 
@@ -321,18 +317,8 @@ def _socket(read: _Reader, *, linked: bool) -> Step:
 
 def _slow(read: _Reader) -> str | None:
     """Why a copy that arrived intact is none to be content with."""
-    if below := ways.below_wires(read.subject):
-        return f"{below[0]:.3g} GB/s over links for {below[1]:.3g}"
-    direct, staged, any_way, median = (
-        _number(read.pair(f"pair.measured.{name}"))
-        for name in ("p2p_gbps", "staged_gbps", "uni_gbps", "class_median_gbps")
-    )
-    if direct and staged and direct < _CLASS_SHARE * staged:
-        return f"{direct:g} GB/s directly, and {staged:g} through host memory"
-    if any_way and median and any_way < _CLASS_SHARE * median:
-        return f"{any_way:g} GB/s, and pairs of its class {median:g}"
-    odd = read.pair("pair.measured.odd")
-    return str(odd) if odd else None
+    cause = read.pair("pair.measured.cause") if read.pair("pair.measured.verdict") in ("warn", "fail") else None
+    return str(cause) if cause else None
 
 
 def _number(value: object) -> float:
@@ -359,12 +345,12 @@ def _measured(read: _Reader) -> Step:
         answer=answer,
         why="Nothing was measured; a copy with a deadline and checked data decides what the steps above leave open."
         if outcome is None
-        else f"Copies between the two: {outcome}{f', and slow: {slow}' if slow else ''}.",
+        else f"Copies between the two: {outcome}{f', but {slow}' if slow else ''}.",
         evidence=read.told(
             answer,
             "pair.measured.uni_gbps",
             "pair.measured.staged_gbps",
-            "pair.measured.class_median_gbps",
+            "pair.measured.usual_gbps",
             "pair.gbps",
             *(("gpu.measured.host_gbps",) if all(read.both("gpu.measured.host_gbps")) else ()),
         )

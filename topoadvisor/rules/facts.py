@@ -87,11 +87,16 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     node = Scope(assumed.of("node"), sources.said())
     facts_node.gather(node, snapshot, sources)
     facts_platform.gather(node, snapshot, sources)
+    judged = facts_measured.judged(snapshot, topology)
     gpus = facts_gpus.gather(snapshot, topology, sources, assumed)
+    for index, scope in gpus.items():
+        facts_measured.of_gpu(scope, judged.hosts.get(index))
     facts_gpus.summarise(node, gpus, sources.origin(*NVML))
     unset = facts_settings.gather(node, snapshot, sources, assumed)
     facts_job.gather(node)
     pairs = facts_pairs.gather(snapshot, topology, sources, assumed, node, gpus)
+    for key, scope in pairs.items():
+        facts_measured.of_pair(scope, judged.runs.get(key, ()), judged.pairs.get(key))
     facts_pairs.summarise(node, pairs, gpus, snapshot, topology, sources)
     facts_visible.gather(node, gpus, pairs)
     facts_groups.gather(node, list(gpus), pairs)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from topoadvisor.hardware import catalogue
-from topoadvisor.rules import facts_measured
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.scope import (
     ASSUMED,
@@ -49,7 +48,6 @@ def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: As
         _nvlinks(scope, gpu, topology, sources)
         _pcie(scope, gpu, device, devices.get(device.parent or "") if device else None, sources)
         _state(scope, gpu, device, sources)
-        facts_measured.of_gpu(scope, gpu.index, snapshot.measurements)
         scopes[gpu.index] = scope
     _peers_mode(scopes)
     return scopes

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Final
 
-from topoadvisor.hardware import catalogue
-from topoadvisor.measurements import opinions
+from topoadvisor.measurements import expectation
 from topoadvisor.measurements import runs as saved
+from topoadvisor.measurements.judge import Judgement, judge
+from topoadvisor.measurements.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.measurements.model import Measurement
-from topoadvisor.rules.scope import Known, Scope, Unknown
+from topoadvisor.rules.scope import Known, Scope
+from topoadvisor.snapshot import Snapshot
+from topoadvisor.topology.model import Topology
 
 _ONE_WAY_SLOW: Final = 0.9
 """A direction below this share of the other one is named."""
-_CLASS_LEAST: Final = 3
-"""Pairs of one class that must be measured before their median says anything about one of them."""
-
 _GROUP: Final = "pair.measured."
 _ORIGIN: Final = "measurement"
 _NOT_MEASURED: Final = "it was not measured; `topoadvisor verify` does"
@@ -25,30 +25,58 @@ _NOT_MEASURED: Final = "it was not measured; `topoadvisor verify` does"
 Key = tuple[int, int]
 
 
-def by_pair(runs: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
-    """Copies by pair of GPU indexes, lower first."""
-    found: dict[Key, list[Measurement]] = {}
-    for run in runs:
-        if (pair := saved.pair(run)) is not None:
-            found.setdefault(pair, []).append(run)
-    return found
+@dataclass(frozen=True)
+class Judged:
+    """Copies that count, by whom they are between, and what `topoadvisor verify` says of them."""
+
+    runs: Mapping[Key, Sequence[Measurement]]
+    """By pair of GPU indexes, lower first."""
+    pairs: Mapping[Key, Judgement]
+    hosts: Mapping[int, HostJudgement]
 
 
-def of_gpu(scope: Scope, index: int, runs: Iterable[Measurement]) -> None:
-    """Record how copies between the GPU and host memory ended, how fast they are, and how fast they should be."""
-    mine = [run for run in runs if saved.host_gpu(run) == index]
-    worst = saved.worst(mine)
-    rates = [run.gbps for run in mine if run.kind == saved.TO_HOST and not saved.failed(run) and run.gbps]
+def judged(snapshot: Snapshot, topology: Topology) -> Judged:
+    """What was measured between the GPUs of a machine, and between them and the host."""
+    copies = [run for run in snapshot.measurements if not saved.collective(run)]
+    by_pair: dict[Key, list[Measurement]] = {}
+    for run in copies:
+        if (key := saved.pair(run)) is not None:
+            by_pair.setdefault(key, []).append(run)
+    pairs = [
+        expectation.pair_facts(snapshot, topology, a, b)
+        for a, b in combinations(sorted(snapshot.gpus, key=lambda gpu: gpu.index), 2)
+        if (a.index, b.index) in by_pair and topology.find(f"gpu:{a.index}", f"gpu:{b.index}") is not None
+    ]
+    hosts = [expectation.host_facts(gpu) for gpu in snapshot.gpus]
+    return Judged(
+        by_pair,
+        {(each.pair.a, each.pair.b): each for each in judge(pairs, copies)},
+        {each.host.gpu: each for each in judge_hosts(hosts, copies)},
+    )
+
+
+def of_gpu(scope: Scope, found: HostJudgement | None) -> None:
+    """Record how copies between the GPU and host memory ended, how fast they are, and what is to be said of that."""
+    ways = (found.to_gpu, found.from_gpu) if found else ()
+    rates = [run.gbps for run in ways if run and not saved.failed(run) and run.gbps]
     scope.put("gpu.measured.host_gbps", Known(min(rates, default=0.0), _ORIGIN if rates else "not measured"))
-    band = catalogue.host_copy_band(scope.value("gpu.pcie.max_gen"), scope.value("gpu.pcie.current_width"))
+    band = found.host.band if found else None
     why = "nothing is published for its PCIe link, or that was not read"
     scope.read("gpu.measured.host_usual_gbps", band.expected_uni if band else None, "catalogue", why)
+    worst = saved.worst(run for run in (*ways, found.both) if run) if found else None
     scope.read("gpu.measured.host_outcome", worst, _ORIGIN, _NOT_MEASURED)
     scope.put("gpu.measured.host_failed", Known(scope.value("gpu.measured.host_outcome") in saved.FAILED, "derived"))
+    _verdict(scope, "gpu.measured.host_", found)
 
 
-def of_pair(scope: Scope, runs: Sequence[Measurement]) -> None:
-    """Record how fast copies between the two are and how they ended: direct ones, and those through host memory."""
+def _verdict(scope: Scope, prefix: str, found: Judgement | HostJudgement | None) -> None:
+    """Record what `topoadvisor verify` says of a link."""
+    scope.read(f"{prefix}verdict", found.verdict if found else None, _ORIGIN, _NOT_MEASURED)
+    scope.read(f"{prefix}cause", (found.cause or "") if found else None, _ORIGIN, _NOT_MEASURED)
+
+
+def of_pair(scope: Scope, runs: Sequence[Measurement], found: Judgement | None) -> None:
+    """Record how fast copies between the two are, how they ended, direct or through host memory, and what that says."""
     refused = scope.value("pair.p2p.refused") is True
     staged = [run for run in runs if refused or saved.through_host(run)]
     direct = [run for run in runs if run not in staged]
@@ -75,7 +103,10 @@ def of_pair(scope: Scope, runs: Sequence[Measurement]) -> None:
     scope.put("pair.measured.slow_way", Known(_slow_way(scope, writes), _ORIGIN if writes else "derived"))
     granted = scope.value("pair.p2p.ok") is True
     scope.put("pair.measured.peer_denied", Known(granted and bool(denied), _ORIGIN if denied else "derived"))
-    scope.put("pair.measured.odd", Known(opinions.odd(direct) or "", _ORIGIN if direct else "derived"))
+    _verdict(scope, "pair.measured.", found)
+    band = found.pair.band if found else None
+    why = "it was not measured, or nothing is published for such a link"
+    scope.read("pair.measured.usual_gbps", band.expected_uni if band else None, "catalogue", why)
     both = {"pair.measured.p2p_gbps", "pair.measured.staged_gbps"} <= known
     scope.put("pair.measured.both_ways", Known(both, "derived"))
     scope.put("pair.measured.failed", Known(scope.value("pair.measured.outcome") in saved.FAILED, "derived"))
@@ -120,21 +151,7 @@ def _in_words(run: Measurement) -> str:
 
 
 def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measurement]) -> None:
-    """Record each pair's class median, the ring that suffers most, and whether anything was measured."""
-    by_class: dict[tuple[str, float | None], list[float]] = {}
-    for scope in pairs.values():
-        name, rate = scope.value("pair.link_class"), scope.value("pair.measured.uni_gbps")
-        if name is not None and rate is not None:
-            by_class.setdefault((name, scope.value("pair.gbps")), []).append(rate)
-    medians = {name: statistics.median(rates) for name, rates in by_class.items() if len(rates) >= _CLASS_LEAST}
-    for scope in pairs.values():
-        # A GPU on fewer lanes, or of another generation, is no worse than its links.
-        alike = scope.value("pair.link_class") or "", scope.value("pair.gbps")
-        median = medians.get(alike)
-        peers = len(by_class.get(alike, ()))
-        scope.put("pair.measured.class_pairs", Known(peers, "derived"))
-        few = Unknown("fewer than three pairs of its class were measured")
-        scope.put("pair.measured.class_median_gbps", few if median is None else Known(median, _ORIGIN))
+    """Record the ring that suffers most, what failed, and whether anything was measured."""
     told = any(scope.value("pair.measured.any") for scope in pairs.values())
     node.put("measured.any", Known(told, "derived"))
     named = {f"GPU{a}-GPU{b}": scope for (a, b), scope in pairs.items()}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from topoadvisor.hardware import catalogue
 from topoadvisor.nccl import model
 from topoadvisor.nccl.levels import NcclPath, parse_int
-from topoadvisor.rules import facts_measured
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import version_ge
 from topoadvisor.rules.scope import (
@@ -59,7 +58,6 @@ def gather(
 ) -> dict[Key, Scope]:
     """Pair of GPU indexes (lower first) → its facts."""
     status = {(entry.a, entry.b): entry for entry in snapshot.p2p or []}
-    runs = facts_measured.by_pair(snapshot.measurements)
     indexes = [gpu.index for gpu in snapshot.gpus]
     bridges = {f"pci:{device.address}": device for device in snapshot.pci or []}
     refusing = _refusing(snapshot, gpus)
@@ -76,7 +74,6 @@ def gather(
             _p2p(scope, [status.get((a, b)), status.get((b, a))], snapshot, sources, node, bool(refusing & {a, b}))
             _path(scope, pair, bridges, snapshot, sources, node)
             _transport(scope, node)
-            facts_measured.of_pair(scope, runs.get((a, b), []))
             scopes[(a, b)] = scope
     return scopes
 

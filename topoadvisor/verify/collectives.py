@@ -15,12 +15,12 @@ from topoadvisor.ingest.nccl_log_summary import Communicator, Summary
 from topoadvisor.joblog import verdict
 from topoadvisor.joblog.document import Finding
 from topoadvisor.measurements import variables
+from topoadvisor.measurements.judge import Verdict
 from topoadvisor.measurements.model import COLLECTIVES, Measurement
 from topoadvisor.snapshot import Assumption, Gpu, Snapshot
 from topoadvisor.verify import child
 from topoadvisor.verify.belief import beliefs, logged, remarks
 from topoadvisor.verify.group import Group, Interrupted, Progress, Result, Run, begun, group_of
-from topoadvisor.verify.judge import Verdict
 from topoadvisor.verify.rank_messages import Case
 from topoadvisor.verify.ready import Ready, ready
 

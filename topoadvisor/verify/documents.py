@@ -12,8 +12,8 @@ import msgspec
 
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.joblog.document import Finding
+from topoadvisor.measurements.judge import Verdict
 from topoadvisor.measurements.model import Measurement, TrialSize
-from topoadvisor.verify.judge import Verdict
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.measurements import runs
+from topoadvisor.measurements.judge import Judgement, Verdict, broken_by
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.topology.links import nvlink_count
-from topoadvisor.verify.judge import Judgement, Verdict, broken_by
 
 _PATTERN_LEAST = {runs.RING: 0.85, runs.SWITCH: 0.7}
 """Share of the undisturbed rate that the slowest flow of a pattern keeps where nothing is shared."""

@@ -16,15 +16,15 @@ from topoadvisor import cpu_lists
 from topoadvisor import snapshot as snapshots
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import sound
-from topoadvisor.measurements import proven, runs, variables
+from topoadvisor.measurements import expectation, proven, runs, variables
+from topoadvisor.measurements.judge import Judgement, judge, subjects
+from topoadvisor.measurements.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.measurements.model import Measurement, Trial
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.model import Topology
-from topoadvisor.verify import expectation, selection
+from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief, beliefs, planned, remarks
 from topoadvisor.verify.child import Converse, End
-from topoadvisor.verify.judge import Judgement, judge, subjects
-from topoadvisor.verify.judge_hosts import HostJudgement, judge_hosts
 from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.verify.messages import FASTEST, Job, Line, Measured
 from topoadvisor.verify.ready import ready

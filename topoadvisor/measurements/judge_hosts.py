@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from topoadvisor.hardware.catalogue import Band
 from topoadvisor.measurements import opinions, runs
-from topoadvisor.measurements.model import Measurement
-from topoadvisor.verify.judge import (
+from topoadvisor.measurements.judge import (
     CLASS_LEAST,
     Verdict,
     against,
@@ -18,6 +17,7 @@ from topoadvisor.verify.judge import (
     index,
     too_small,
 )
+from topoadvisor.measurements.model import Measurement
 
 _BOTH_LEAST = 1.1
 """Both ways at once / one way: 1.5 to 2 on healthy hosts; 1 where one resource carries both."""

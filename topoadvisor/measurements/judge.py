@@ -262,10 +262,10 @@ def _second_look(judgement: Judgement) -> tuple[Verdict, str | None]:
 
 def broken_by(measured: Sequence[Measurement], link_class: str | None = None) -> str | None:
     """What went wrong with the first copy that did; `link_class` joins its ends, None = not known."""
-    wrong = [m for m in measured if m.outcome == "wrong-data"]
+    wrong = [m for m in measured if runs.ended(m) == "wrong-data"]
     if wrong:
         return f"the data that arrived is wrong ({wrong[0].note}): never trust this path, whatever its speed"
-    hung = [m for m in measured if m.outcome == "timeout"]
+    hung = [m for m in measured if runs.ended(m) == "timeout"]
     if hung:
         told = f"the copy {runs.in_words(hung[0].subject)} never ended ({hung[0].note})"
         if hung[0].kind in _THROUGH_HOST:
@@ -275,7 +275,7 @@ def broken_by(measured: Sequence[Measurement], link_class: str | None = None) ->
         if link_class is not None and nvlink_count(link_class):
             return f"{told}: look for Xid errors, NVLinks that are down, and, with NVSwitches, at the fabric manager"
         return f"{told}: ACS or the IOMMU may send peer traffic astray"
-    dead = [m for m in measured if m.outcome in ("crashed", "error")]
+    dead = [m for m in measured if runs.ended(m) in ("crashed", "error")]
     if dead:
         return f"the copy {runs.in_words(dead[0].subject)} failed ({dead[0].note})"
     return None

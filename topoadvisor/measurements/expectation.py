@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from topoadvisor.hardware import catalogue
+from topoadvisor.measurements.judge import PairFacts
+from topoadvisor.measurements.judge_hosts import HostFacts
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.links import nvlink_count
 from topoadvisor.topology.model import Topology
-from topoadvisor.verify.judge import PairFacts
-from topoadvisor.verify.judge_hosts import HostFacts
 
 
 def pair_facts(snapshot: Snapshot, topology: Topology, a: Gpu, b: Gpu) -> PairFacts:
