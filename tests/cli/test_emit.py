@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run(advice: Advice | Callable[[Snapshot], Advice], *args: str | Path, snapshot: Snapshot | None = None) -> Any:
         advising = ModuleType("topoadvisor.advise")
         answer = advice if callable(advice) else lambda snapshot: advice
-        advising.advise = lambda snapshot, rule_directories, plan: answer(snapshot)  # type: ignore[attr-defined]
+        advising.advise = lambda snapshot, rule_directories: answer(snapshot)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "topoadvisor.advise", advising)
         monkeypatch.setattr(emit, "load_snapshot", lambda *_: snapshot or Snapshot(gpus=[GPU]))
         emit.app([str(arg) for arg in args], standalone_mode=False)

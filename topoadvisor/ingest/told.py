@@ -385,7 +385,8 @@ def _by_value(name: str, text: str) -> str:
 def near(name: str) -> str | None:
     """What was probably meant, with its meaning; None when nothing is close."""
     close = nearest(name, VOCABULARY) if "." in name else None
-    likely = [*([close] if close else []), *search(name)]
+    found = sorted(search(name), key=lambda each: each.rpartition(".")[2] != name)
+    likely = [*([close] if close else []), *found]
     facts = [each for each in dict.fromkeys(likely) if each not in MADE_FROM][:3]
     variables = [each for each in settings.registry() if name.upper() in each.split("_")][: 3 - len(facts)]
     said = [f"`{each}` ({VOCABULARY[each].meaning})" for each in facts]
