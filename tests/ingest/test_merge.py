@@ -10,10 +10,11 @@ import pytest
 from topoadvisor import advise, files
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import detect, joining, text
+from topoadvisor.nccl.levels import NcclPath
 from topoadvisor.rules import facts
 from topoadvisor.rules.scope import Known, Unknown
 from topoadvisor.snapshot import CallError, Driver, Gpu, NvLink, Snapshot, Source, decode, encode
-from topoadvisor.topology import graph, matrix
+from topoadvisor.topology import graph, matrix, nccl_view
 
 UUIDS = [f"GPU-00000000-0000-4000-8000-00000000000{number}" for number in range(9)]
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-31\t0\nGPU1\tNV2\t X \t0-31\t0\n\n"
@@ -369,6 +370,48 @@ def test_fewer_far_ends_than_the_board_has_links_say_not_how_many_are_up() -> No
     matrix = text.read("\tGPU0\tGPU1\nGPU0\t X \tNV12\nGPU1\tNV12\t X \n", "b")
     pair = graph.build(msgspec.structs.replace(snapshot, matrices=matrix.matrices)).pair("gpu:0", "gpu:1")
     assert pair.nvlinks == 12
+
+
+FOUR = ("17", "37", "57", "77")
+"""Buses of four A100 that four NVLinks join pair by pair."""
+
+
+def wired(*seen: int) -> str:
+    """`-q` and `nvlink -R` of some of them, as a container shows them that has been given only these."""
+    uuids = [f"GPU-0a0b0c0d-1111-4222-8333-44445555666{number}" for number in range(4)]
+    body = query(*((FOUR[number], uuids[number]) for number in seen))
+    heads = listing(*(uuids[number] for number in seen)).splitlines()
+    for head, number in zip(heads, seen, strict=True):
+        peers = [bus for bus in FOUR if bus != FOUR[number]]
+        body += head + "\n"
+        body += "".join(
+            f"\t Link {link}: Remote Device 00000000:{peers[link // 4]}:00.0: Link {link}\n" for link in range(12)
+        )
+    return body
+
+
+@pytest.mark.parametrize("matrix", [False, True])
+def test_nccl_takes_links_from_gpu_to_gpu_that_far_ends_show(matrix: bool) -> None:
+    """The most complete ticket: `topo -m`, `nvlink -R` and `-q`, but no list of PCI functions."""
+    rows = [["X" if a == b else "NV4" for a in range(4)] for b in range(4)]
+    table = "\t".join(["", *(f"GPU{gpu}" for gpu in range(4))]) + "\n"
+    table += "".join("\t".join([f"GPU{gpu}", *row]) + "\n" for gpu, row in enumerate(rows))
+    snapshot = text.read((table if matrix else "") + wired(0, 1, 2, 3), "a")
+    reached = {reach.kind for reach in nccl_view.of(snapshot).pairs.values()}
+    assert reached == {NcclPath.NVL}
+    assert {reach.gbps for reach in nccl_view.of(snapshot).pairs.values()} == {80}
+
+
+def test_links_to_gpus_that_a_container_hides_leave_the_others_alone() -> None:
+    snapshot = text.read(wired(0, 1), "a")
+    topology = graph.build(snapshot)
+    assert topology.pair("gpu:0", "gpu:1").nvlinks == 4
+    assert not topology.pair("gpu:0", "gpu:1").through_switch
+    assert any("none of the GPUs that were read: GPU0 (8), GPU1 (8)" in note for note in topology.notes)
+    source = snapshot.source("nvidia-smi nvlink -R")
+    assert source is not None
+    assert "lead to GPUs too is inferred" in (source.reason or "")
+    assert nccl_view.of(snapshot).pairs["GPU0", "GPU1"].kind is NcclPath.NVL
 
 
 def test_a_snapshot_and_a_text(tmp_path: Path) -> None:

@@ -49,6 +49,31 @@ def test_links_without_a_known_far_end_are_not_guessed() -> None:
     assert "gpu:0 (4), gpu:1 (4)" in note
 
 
+def test_a_gpu_that_is_lost_or_hidden_leaves_the_others_known(links: Links) -> None:
+    away = [NvLink(link=9, active=True, remote_type="gpu", remote_address=C)]
+    seen = [
+        Gpu(index=0, address=A, nvlinks=links((B, 4)) + away),
+        Gpu(index=1, address=B, nvlinks=links((A, 4)) + away),
+    ]
+    assert wire(*seen).between("gpu:0", "gpu:1") == 4
+    lost = wire(*seen, Gpu(index=2))
+    assert lost.between("gpu:0", "gpu:1") == 4
+    assert lost.between("gpu:0", "gpu:2") is None
+    apart = [Gpu(index=0, address=A, nvlinks=away), Gpu(index=1, address=B, nvlinks=away)]
+    assert wire(*apart).between("gpu:0", "gpu:1") == 0
+
+
+def test_far_ends_of_an_unknown_kind_are_no_switches_beside_links_to_gpus(links: Links) -> None:
+    """Drivers and texts that do not say what stands at the far end."""
+    other = [NvLink(link=9, active=True, remote_address=C)]
+    apart = wire(Gpu(index=0, address=A, nvlinks=other), Gpu(index=1, address=B, nvlinks=other))
+    assert apart.between("gpu:0", "gpu:1") is None
+    joined = wire(
+        Gpu(index=0, address=A, nvlinks=links((B, 4)) + other), Gpu(index=1, address=B, nvlinks=links((A, 4)) + other)
+    )
+    assert joined.between("gpu:0", "gpu:1") == 4
+
+
 def test_unread_state_is_not_up() -> None:
     unread = [NvLink(link=0, remote_type="gpu", remote_address=B)]
     back = [NvLink(link=0, remote_type="gpu", remote_address=A)]

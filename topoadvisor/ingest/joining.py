@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import msgspec
 
@@ -123,8 +124,10 @@ def complete(
     Adds to `parts` and `origins` what was inferred, and from where.
     """
     homes = {gpu.address: index for index, gpu in gpus.items() if gpu.address is not None}
+    direct = _joined_directly(gpus, homes)
     done: dict[int, Gpu] = {}
-    up = switches = False
+    up = False
+    inferred: set[str | None] = set()
     for index, gpu in gpus.items():
         device = devices.get(gpu.address or "")
         if gpu.numa_node is None and device is not None and device.numa_node is not None:
@@ -132,21 +135,28 @@ def complete(
             origins[f"gpu:{index}.numa_node"] = origins.get(f"pci:{device.address}.numa_node", "lspci")
         if gpu.nvlinks:
             model = catalogue.gpu_model(gpu.name, gpu.pci_device)
-            behind_switch = model is not None and model.nvswitch is True and len(homes) == len(gpus)
+            behind_switch = model is not None and model.nvswitch is True and len(homes) == len(gpus) and not direct
             cut = model is not None and len(gpu.nvlinks) < (model.max_nvlinks or 0)
             cut = cut and all(link.active is not False for link in gpu.nvlinks)
-            links = [_with_far_end(link, homes, devices, behind_switch, cut=cut) for link in gpu.nvlinks]
+            # Of boards that POWER machines have too, the other links may lead to the CPU.
+            peers = direct and model is not None and model.nvlink_generation not in (None, "1.0", "2.0")
+            elsewhere: Literal["gpu", "switch"] | None = "switch" if behind_switch else "gpu" if peers else None
+            links = [_with_far_end(link, homes, devices, elsewhere, cut=cut) for link in gpu.nvlinks]
             up = up or any(new.active and old.active is None for old, new in zip(gpu.nvlinks, links, strict=True))
-            switches = switches or any(
-                new.remote_type == "switch" and old.remote_type is None and new.remote_address not in devices
+            known = devices.keys() | homes.keys()
+            inferred |= {
+                new.remote_type
                 for old, new in zip(gpu.nvlinks, links, strict=True)
-            )
+                if old.remote_type is None and new.remote_address not in known
+            }
             gpu = msgspec.structs.replace(gpu, nvlinks=links)
         done[index] = gpu
     reasons = []
     if up:
         reasons.append("that its links are up is inferred: only a link that is up shows its far end")
-    if switches:
+    if "gpu" in inferred:
+        reasons.append("that its other links lead to GPUs too is inferred: some lead from GPU to GPU")
+    if "switch" in inferred:
         reasons.append("that its links lead to NVSwitches is inferred: their far ends are none of the GPUs")
     for place, part in enumerate(parts):
         if part.source.name == "nvidia-smi nvlink -R" and reasons:
@@ -154,6 +164,12 @@ def complete(
         elif part.source.name == lspci.DETAILED and (lost := _without_bridges(part, devices)) is not None:
             parts[place] = part.noted(reason=lost)
     return done
+
+
+def _joined_directly(gpus: Mapping[int, Gpu], homes: Mapping[str, int]) -> bool:
+    """Whether some NVLink leads from GPU to GPU: no link of such a board leads to an NVSwitch."""
+    links = ((index, link.remote_address) for index, gpu in gpus.items() for link in gpu.nvlinks or ())
+    return any(address is not None and homes.get(address, index) != index for index, address in links)
 
 
 def _without_bridges(part: Part, devices: Mapping[str, PciDevice]) -> str | None:
@@ -166,11 +182,17 @@ def _without_bridges(part: Part, devices: Mapping[str, PciDevice]) -> str | None
 
 
 def _with_far_end(
-    link: NvLink, homes: Mapping[str, int], devices: Mapping[str, PciDevice], behind_switch: bool, *, cut: bool
+    link: NvLink,
+    homes: Mapping[str, int],
+    devices: Mapping[str, PciDevice],
+    elsewhere: Literal["gpu", "switch"] | None,
+    *,
+    cut: bool,
 ) -> NvLink:
     """The link with the kind of its far end, where the address tells, and up when it shows one at all.
 
-    `cut`: the GPU has more links than are listed, so that those that are up are not counted by them.
+    `elsewhere`: what an end that is none of the GPUs is taken for. `cut`: the GPU has more links than are listed, so
+    that those that are up are not counted by them.
     """
     if link.remote_address is None and not link.remote_hidden:
         return link
@@ -180,8 +202,8 @@ def _with_far_end(
         device = devices.get(link.remote_address)
         if link.remote_address in homes:
             kind = "gpu"
-        elif (device is not None and (device.class_code or "").startswith("0x0680")) or (
-            device is None and behind_switch
-        ):
+        elif device is None:
+            kind = elsewhere
+        elif (device.class_code or "").startswith("0x0680"):
             kind = "switch"
     return msgspec.structs.replace(link, active=active, remote_type=kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from topoadvisor import cpu_lists, pci
@@ -168,7 +168,7 @@ def gpu_element(gpu: Gpu, snapshot: Snapshot, topology: Topology) -> Element:
     if gpu.nvlinks is None:
         _put_counted(element, gpu, snapshot, topology)
     else:
-        _put_read(element, gpu.nvlinks, snapshot)
+        _put_read(element, gpu.nvlinks, snapshot, topology)
         if "nvlink" in element.missing:
             _put_printed(element, gpu.nvlinks, _to_peers(gpu, snapshot, topology))
     if gpu.c2c_gbps:
@@ -218,13 +218,14 @@ def put_capability(element: Element, gpu: Gpu) -> None:
         element.inferred["sm"] = "the compute capability is that of the board"
 
 
-def _put_read(element: Element, read: Sequence[NvLink], snapshot: Snapshot) -> None:
+def _put_read(element: Element, read: Sequence[NvLink], snapshot: Snapshot, topology: Topology) -> None:
     """NCCL counts the active links by what is at their far end."""
-    addresses = {gpu.address for gpu in snapshot.gpus}
+    elements = {topology.graph.nodes[node]["address"]: _address_of(node, snapshot, topology) for node in topology.gpus}
+    switches = {device.address for device in snapshot.pci or () if device.class_code == _SWITCH_CLASS}
     counts: Counter[tuple[str, str]] = Counter()
     lost = 0
     for link in read:
-        far = _far_end(link, addresses)
+        far = _far_end(link, elements, switches)
         if link.active is None or (link.active and far is None):
             lost += 1
         elif link.active and far is not None:
@@ -236,15 +237,17 @@ def _put_read(element: Element, read: Sequence[NvLink], snapshot: Snapshot) -> N
         element.missing["nvlink"] = f"the state or far end of {lost} NVLinks was not read"
 
 
-def _far_end(link: NvLink, gpus: set[str | None]) -> tuple[str, str] | None:
-    """Address and class; None when neither is known."""
+def _far_end(link: NvLink, gpus: Mapping[str | None, str], switches: set[str]) -> tuple[str, str] | None:
+    """`busid` and class of the element; None when it is not known which it is. `gpus`: address → `busid`."""
     address = link.remote_address
     if link.remote_type == "npu":
         # NCCL joins it to the CPU above the GPU, whatever the address.
         return address or _NPU, _NPU_CLASS
     if address is None or pci.is_placeholder(address):
         return (_HIDDEN, _SWITCH_CLASS) if link.remote_hidden or link.remote_type == "switch" else None
-    return address, GPU_CLASS if link.remote_type == "gpu" or address in gpus else _SWITCH_CLASS
+    if link.remote_type == "gpu" or address in gpus:
+        return gpus.get(address, address), GPU_CLASS
+    return (address, _SWITCH_CLASS) if link.remote_type == "switch" or address in switches else None
 
 
 def _put_printed(element: Element, read: Sequence[NvLink], printed: Sequence[Element] | None) -> None:

@@ -26,6 +26,8 @@ class Wiring:
     to_cpu: Counter[str] = field(default_factory=Counter)
     unresolved: Counter[str] = field(default_factory=Counter)
     """GPU → links whose state or far end is not known."""
+    elsewhere: Counter[str] = field(default_factory=Counter)
+    """GPU → links straight to an address that no GPU here is known to have."""
     unknown: set[tuple[str, str]] = field(default_factory=set)
     """GPU pairs, in index order, about which nothing can be said."""
     read: set[str] = field(default_factory=set)
@@ -66,6 +68,7 @@ def from_links(gpus: Mapping[str, Gpu], models: Mapping[str, GpuModel | None], *
     at_address = {gpu.address: node for node, gpu in gpus.items() if gpu.address is not None}
     seen: dict[str, Counter[str]] = {node: Counter() for node in gpus}
     hidden: Counter[str] = Counter()
+    untold: Counter[str] = Counter()
     switched: dict[str, Counter[str]] = {node: Counter() for node in gpus}
     for node, gpu in gpus.items():
         model = models[node]
@@ -88,23 +91,40 @@ def from_links(gpus: Mapping[str, Gpu], models: Mapping[str, GpuModel | None], *
                 switched[node][link.remote_address] += 1
             elif link.remote_hidden and link.remote_type in ("switch", None):
                 hidden[node] += 1
+            elif link.remote_type == "gpu" and link.remote_address is not None:
+                wiring.elsewhere[node] += 1
             else:
-                wiring.unresolved[node] += 1
+                (untold if link.remote_address is not None else wiring.unresolved)[node] += 1
+    for node, count in untold.items():
+        # A board has NVSwitches or links from GPU to GPU, never both.
+        direct = any(far != node for far in seen[node])
+        (wiring.elsewhere if direct else wiring.unresolved)[node] += count
     order = list(gpus)
-    if loops := ", ".join(f"{node} ({seen[node][node]})" for node in order if seen[node][node]):
+    unplaced = {node for node, gpu in gpus.items() if gpu.address is None}
+    if loops := _counted(Counter({node: seen[node][node] for node in order}), order):
         wiring.notes.append(f"Not counted are NVLinks that lead back to the same GPU: {loops}.")
     for a, b in combinations(order, 2):
-        _count_pair(wiring, a, b, seen[a][b], seen[b][a], origin)
-        open_ends = [node for node in (a, b) if wiring.unresolved[node]]
+        open_ends = {
+            node
+            for node, other in ((a, b), (b, a))
+            if wiring.unresolved[node] or (wiring.elsewhere[node] and other in unplaced)
+        }
+        _count_pair(wiring, a, b, seen[a][b], seen[b][a], origin, open_ends)
         through_switch = any(switched[node] or hidden[node] for node in (a, b))
         if len(open_ends) == 2 or (open_ends and through_switch):
             wiring.unknown.add((a, b))
             wiring.direct.pop((a, b), None)
     _add_switches(wiring, switched, hidden)
-    if lost := ", ".join(f"{node} ({wiring.unresolved[node]})" for node in order if wiring.unresolved[node]):
+    if lost := _counted(wiring.unresolved, order):
         wiring.notes.append(f"The state or far end of some NVLinks is not known: {lost}.")
+    if away := _counted(wiring.elsewhere, order):
+        wiring.notes.append(f"NVLinks lead to devices that are none of the GPUs that were read: {away}.")
     infer_switch(wiring, order, models)
     return wiring
+
+
+def _counted(links: Counter[str], order: Sequence[str]) -> str:
+    return ", ".join(f"{node} ({links[node]})" for node in order if links[node])
 
 
 def from_cells(
@@ -188,8 +208,8 @@ def _switched(model: GpuModel | None) -> bool:
     return model is not None and bool(model.nvswitch)
 
 
-def _count_pair(wiring: Wiring, a: str, b: str, at_a: int, at_b: int, origin: str) -> None:
-    ends = [count for node, count in ((a, at_a), (b, at_b)) if count or node in wiring.read - wiring.unresolved.keys()]
+def _count_pair(wiring: Wiring, a: str, b: str, at_a: int, at_b: int, origin: str, open_ends: set[str]) -> None:
+    ends = [count for node, count in ((a, at_a), (b, at_b)) if count or node in wiring.read - open_ends]
     if not any(ends):
         return
     believed = min(ends)
