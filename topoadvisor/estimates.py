@@ -180,11 +180,11 @@ class Estimator:
         """What the newest measurements were made with, where this machine has another."""
         version, driver = nccl_view.version(self._snapshot)[0], self._snapshot.driver.version
         libraries = {found for run in mine if (found := runs.library(run))} - {version}
-        drivers = {run.driver for run in mine if run.driver and driver} - {driver}
+        drivers = runs.other_drivers(mine, driver)
         if libraries:
             yield f"Measured with NCCL {', '.join(sorted(libraries))}, and this is {version}."
         if drivers:
-            yield f"Measured with driver {', '.join(sorted(map(str, drivers)))}, and this is {driver}."
+            yield f"Measured with driver {', '.join(drivers)}, and this is {driver}."
 
     def _failed(self, gpus: Sequence[int], mine: Sequence[Measurement]) -> Iterator[str]:
         broken = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -89,7 +89,17 @@ class Machine:
             return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job))
         links = link_model.expected(self._of(job).topology, self._network(job), chosen)
         links = link_model.without(links, self.failures)
-        return link_model.measured(links, self._counted) if self._model == "measured" else links
+        return self._measured(links) if self._model == "measured" else links
+
+    def _measured(self, links: LinkModel) -> LinkModel:
+        """The links as they were measured, and with which other driver."""
+        driver, gpus = self._given.driver.version, {f"gpu:{gpu}" for gpu in links.gpus}
+        mine = [run for run in self._counted if not runs.collective(run) and gpus.intersection(runs.ends(run))]
+        others = runs.other_drivers(mine, driver)
+        count = sum(run.driver in others for run in mine)
+        told = [f"{count} of {len(mine)} copies were measured with driver {', '.join(others)}, and this is {driver}."]
+        links = link_model.measured(links, mine)
+        return replace(links, notes=(*links.notes, *(told if others else ())))
 
     def usable(self, chosen: Sequence[int], *, job: int | None = None) -> LinkModel:
         """The same in every model without the pairs between which copies failed when they were measured."""

@@ -161,6 +161,17 @@ def test_a_gpu_sends_to_several_no_faster_than_to_one(
     assert found["total_gbps"] == pytest.approx(total, abs=1e-3)
 
 
+def test_copies_of_another_driver_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = copied("dgx-h100", lambda a, b: 395.0)
+    for run in snapshot["measurements"][:3]:
+        run["driver"] = "550.54.15"
+    source = tmp_path / "measured.json"
+    source.write_text(json.dumps(snapshot), encoding="utf-8")
+    said = "3 of 56 copies were measured with driver 550.54.15, and this is 580.95.05."
+    assert said in document(capsys, str(source), "--model", "measured")["notes"]  # type: ignore[operator]
+    assert said not in document(capsys, str(source))["notes"]  # type: ignore[operator]
+
+
 def test_a_pcie_link_carries_what_its_copies_with_the_host_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

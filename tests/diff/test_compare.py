@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_trials import AS_FOUND
 
 from topoadvisor import files
 from topoadvisor.advice import Change
@@ -559,6 +560,35 @@ def test_second_opinions_are_compared_and_what_scatters_is_not() -> None:
 
     told = [each.message for each in compare(at(40.0), at(20.0)).changes]
     assert told == ["GPU0 → GPU1: kernel-copy 40.0 → 20.0 GB/s", "GPU0 → GPU1: peer-read 40.0 → 20.0 GB/s"]
+
+
+def run(kind: str, gbps: float | None = None, **more: Any) -> Measurement:
+    if kind == "all_reduce":
+        return Measurement(kind=kind, subject="gpu:0,gpu:1", gbps=gbps, variables=AS_FOUND, **more)
+    return Measurement(kind=kind, subject="gpu:0>gpu:1", gbps=gbps, **more)
+
+
+def test_each_measurement_is_counted_and_only_what_can_be_compared() -> None:
+    def of(*measured: Measurement) -> Snapshot:
+        return replace(fixture("2xh200-kvm"), measurements=list(measured))
+
+    sizes = [1 << 20, 1 << 26, 1 << 30]
+    before = of(*(run("all_reduce", 70.0, size_bytes=size) for size in sizes), run("peer-copy", 396.0))
+    after = of(*(run("all_reduce", 70.0 if size else 30.0, size_bytes=sizes[size]) for size in range(3)))
+    found = compare(before, after)
+    assert [each.message for each in found.changes] == ["GPU0, GPU1: all_reduce of 1 MiB 70.0 → 30.0 GB/s"]
+    counted = next(group for group in found.groups if group.group == "measurements")
+    assert (counted.compared, counted.unchanged) == (3, 2)
+    small, large = (of(run("peer-copy", 200.0 * size, size_bytes=size << 20)) for size in (1, 2))
+    assert not any(group.group == "measurements" for group in compare(small, large).groups)
+
+
+@pytest.mark.parametrize(("now", "told"), [(3.4, []), (20.0, ["GPU0 → GPU1: peer-latency 2.3 → 20.0 µs"])])
+def test_small_copies_that_take_several_times_as_long_are_a_change(now: float, told: list[str]) -> None:
+    before, after = (
+        replace(fixture("2xh200-kvm"), measurements=[run("peer-latency", latency_us=us)]) for us in (2.3, now)
+    )
+    assert [each.message for each in compare(before, after).changes] == told
 
 
 def test_measurements_follow_their_gpus_and_lost_peer_access_shows() -> None:

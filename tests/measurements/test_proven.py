@@ -241,8 +241,8 @@ def written(*trials: Trial, **more: Any) -> tuple[list[str], list[str], str, str
             )
         ),
         ("NCCL_MIN_CTAS", "99999", "NCCL_MIN_CTAS=99999 is 64 to NCCL: NCCL has no more than 64 channels"),
-        ("NCCL_BUFFSIZE", "8M", "NCCL_BUFFSIZE=8M is 8 to NCCL: NCCL reads 8: what follows the digits is dropped"),
-        ("NCCL_NTHREADS", "many", "NCCL_NTHREADS=many is 0 to NCCL: NCCL reads 0: a text that does not begin"),
+        ("NCCL_BUFFSIZE", "8M", "NCCL_BUFFSIZE=8M is 8 to NCCL: what follows the digits is dropped"),
+        ("NCCL_NTHREADS", "many", "NCCL_NTHREADS=many is 0 to NCCL: a text that does not begin"),
         ("NCCL_MIN_CTAS", "0", "NCCL_MIN_CTAS=0 counts as not set: NCCL ignores 0"),
         ("NCCL_ALGO", "Circle", "and initialization fails"),
         ("NCCL_PROTO", "LL128", "on some paths LL128 corrupts data"),
@@ -321,6 +321,7 @@ NEVER = [size(0.0)]
         ({"sizes": NEVER, "keep": False}, "made no difference"),
         ({"sizes": [size(-0.1)], "keep": False}, "was slower at 1 size (-10.0 %)"),
         ({"sizes": [], "failure": "it crashed", "keep": False}, "broke"),
+        ({"sizes": [], "failure": "it crashed", "keep": False, "variables": None}, "broke"),
         ({"keep": False}, "gained less than others that were tried with it"),
     ],
 )

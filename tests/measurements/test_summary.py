@@ -109,3 +109,22 @@ def test_copies_without_peer_access_are_told_as_what_they_are_and_collectives_th
         "all_reduce over 2 GPUs: 300.0 GB/s bus bandwidth at 256 MiB, SCATTERED at 256 MiB (batches up to 40% apart: "
         "measure again)",
     ]
+
+
+def test_collectives_over_some_gpus_name_them_and_small_copies_alone_have_latencies() -> None:
+    snapshot = detect.read(["fixture:dgx-h100"], stdin=io.BytesIO())
+    runs = [
+        Measurement(kind="all_reduce", subject=subject, gbps=gbps, size_bytes=size)
+        for subject, gbps, size in (
+            ("gpu:0,gpu:1,gpu:2,gpu:3", 340.0, 1 << 30),
+            ("gpu:4,gpu:5,gpu:6,gpu:7", 345.0, 1 << 30),
+            ("gpu:3,gpu:2,gpu:1,gpu:0", 300.0, 1 << 28),
+        )
+    ]
+    runs.append(Measurement(kind="peer-copy", subject="gpu:0>gpu:1", gbps=395.0, latency_us=5000.0))
+    snapshot = msgspec.structs.replace(snapshot, measurements=runs)
+    assert summary.lines(snapshot, graph.build(snapshot)) == [
+        "NV18 between GPUs: 395.0 GB/s one way",
+        "all_reduce over GPU0 GPU1 GPU2 GPU3: 340.0 GB/s bus bandwidth at 1 GiB",
+        "all_reduce over GPU4 GPU5 GPU6 GPU7: 345.0 GB/s bus bandwidth at 1 GiB",
+    ]

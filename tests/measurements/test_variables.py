@@ -11,7 +11,7 @@ import pytest
 from made_trials import WON, trial
 
 from topoadvisor import advise, estimates, planning, redact
-from topoadvisor.emit import nccl_conf
+from topoadvisor.emit import nccl_conf, selection
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume, detect
 from topoadvisor.measurements import summary, variables
@@ -139,7 +139,7 @@ def test_what_a_trial_tried_may_be_in_force_by_now() -> None:
             {"NCCL_MIN_CTAS": "32"},
             {"NCCL_MAX_CTAS": "8"},
             "NCCL_MIN_CTAS=32 is above NCCL_MAX_CTAS=8: there is no number between; first take out NCCL_MAX_CTAS "
-            "(environment), then prove it again.",
+            "(environment).",
         ),
         (
             {"NCCL_MIN_CTAS": "32", "NCCL_MAX_CTAS": "8"},
@@ -150,7 +150,7 @@ def test_what_a_trial_tried_may_be_in_force_by_now() -> None:
             {"NCCL_P2P_LEVEL": "SYS"},
             {"NCCL_P2P_DISABLE": "1"},
             "NCCL_P2P_LEVEL has no effect with NCCL_P2P_DISABLE=1, which switches P2P off at every level; first take "
-            "out NCCL_P2P_DISABLE (environment), then prove it again.",
+            "out NCCL_P2P_DISABLE (environment).",
         ),
     ],
 )
@@ -164,11 +164,14 @@ def test_a_setting_that_another_holds_down_is_not_advised(
 
 def test_a_file_says_which_variable_of_the_environment_beats_it() -> None:
     now = {"NCCL_MIN_CTAS": "4"}
-    advice = advise.advise(machine(now, trials=[trial(variables=now)]))
+    snapshot = machine(now, trials=[trial(variables=now)])
+    advice = advise.advise(snapshot)
     setting = next(each for each in advice.settings if each.name == "NCCL_MIN_CTAS")
     assert (setting.action, setting.value, setting.where) == ("set", "32", "environment")
-    block = nccl_conf.render(advice, frozenset({"tuning"}), "2.28.9")
-    assert "# NCCL_MIN_CTAS has another value in the environment, which wins: unset it there first." in block
+    chosen = selection.select(advice, frozenset({"tuning"}), "2.28.9")
+    assert nccl_conf.overruled(chosen, snapshot, file="/etc/nccl.conf") == [
+        "environment sets NCCL_MIN_CTAS=4, which wins over /etc/nccl.conf"
+    ]
 
 
 BASELINE = 300.0

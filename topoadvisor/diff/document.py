@@ -53,7 +53,7 @@ class Unread(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """How many subjects of one group could be compared, and how many of them are as before."""
+    """How many subjects, or measurements, of one group could be compared, and how many of them are as before."""
 
     group: str
     compared: int

@@ -108,11 +108,20 @@ class Ledger:
         self._compared.setdefault(KINDS[kind], set()).add(subject)
 
     def change(
-        self, kind: str, subject: str, name: str, before: Any, after: Any, severity: Severity, message: str
+        self,
+        kind: str,
+        subject: str,
+        name: str,
+        before: Any,
+        after: Any,
+        severity: Severity,
+        message: str,
+        *,
+        item: str | None = None,
     ) -> None:
-        """Note a change of the machine."""
-        self.count(kind, subject)
-        self._changed.setdefault(KINDS[kind], set()).add(subject)
+        """Note a change of the machine. `item` is what is counted where a subject has several that are alike."""
+        self.count(kind, item or subject)
+        self._changed.setdefault(KINDS[kind], set()).add(item or subject)
         self.changes.append(
             Change(
                 kind=kind,

@@ -20,6 +20,8 @@ from topoadvisor.topology.model import Topology
 _GPU: Final = re.compile(r"gpu:([0-9]+)")
 _TOLERANCE: Final = 0.1
 """Copies scatter by a few percent between two runs, staged ones and those with the host by up to 10 %."""
+_SMALL_COPIES: Final = 2.0
+"""Small copies take up to half as long again in another run, and several times as long through host memory."""
 
 
 def compare(before: Snapshot, after: Snapshot, old: Topology, new: Topology, matched: Matched, ledger: Ledger) -> None:
@@ -34,8 +36,8 @@ def compare(before: Snapshot, after: Snapshot, old: Topology, new: Topology, mat
 
 
 def _first(measured: Sequence[Measurement]) -> list[Measurement]:
-    """What says how a link is: latencies and copies with peer access off scatter too much for that."""
-    kinds = (*runs.FIRST, runs.READ, runs.READ_BOTH, runs.KERNEL, runs.KERNEL_BOTH)
+    """What says how a link is: copies with peer access off scatter too much for that."""
+    kinds = (*runs.FIRST, runs.LATENCY, runs.READ, runs.READ_BOTH, runs.KERNEL, runs.KERNEL_BOTH)
     return [
         run
         for run in measured
@@ -60,14 +62,21 @@ def _one(old: Measurement, new: Measurement, ledger: Ledger) -> None:
     size = f" of {size_text(old.size_bytes)}" if runs.collective(old) and old.size_bytes else ""
     what = f"{runs.in_words(old.subject)}: {old.kind}{size}"
     field = old.kind + (f"[{old.size_bytes}]" if size else "")
-    ledger.count("measured", old.subject)
-    was, is_now = (f"failed ({runs.ended(run)})" if runs.failed(run) else "succeeded" for run in (old, new))
+    item = f"{field} {old.subject}"
     if runs.failed(old) or runs.failed(new):
+        ledger.count("measured", item)
+        was, is_now = (f"failed ({runs.ended(run)})" if runs.failed(run) else "succeeded" for run in (old, new))
         if was != is_now:
             severity: Severity = "error" if runs.failed(new) else "info"
-            ledger.change("measured", old.subject, field, was, is_now, severity, f"{what} {was} → {is_now}")
+            text = f"{what} {was} → {is_now}"
+            ledger.change("measured", old.subject, field, was, is_now, severity, text, item=item)
         return
-    if old.gbps and new.gbps and abs(new.gbps / old.gbps - 1) > _TOLERANCE:
-        severity = "warning" if new.gbps < old.gbps else "info"
-        text = f"{what} {old.gbps:.1f} → {new.gbps:.1f} GB/s"
-        ledger.change("measured", old.subject, field, old.gbps, new.gbps, severity, text)
+    small = old.kind == runs.LATENCY
+    before, after = (old.latency_us, new.latency_us) if small else (old.gbps, new.gbps)
+    if not before or not after or not runs.as_large(old, new):
+        return
+    ledger.count("measured", item)
+    if max(after / before, before / after) > (_SMALL_COPIES if small else 1 + _TOLERANCE):
+        severity = "warning" if (after > before) == small else "info"
+        text = f"{what} {before:.1f} → {after:.1f} {'µs' if small else 'GB/s'}"
+        ledger.change("measured", old.subject, field, before, after, severity, text, item=item)

@@ -31,7 +31,6 @@ def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_
     block = blocks.wrap(
         [
             *blocks.body(selection, {chosen.name: f"{chosen.name}={chosen.value}" for chosen in selection.chosen}),
-            *_overruled(selection),
             *_to_remove(selection),
         ]
     )
@@ -39,13 +38,6 @@ def render(advice: Advice, include: frozenset[SettingClass] = frozenset(), nccl_
     for version in _READERS:
         _require(conf.definitions(block, version) == wanted, version)
     return block
-
-
-def _overruled(selection: Selection) -> Iterator[str]:
-    names = {each.name for chosen in selection.chosen for each in chosen.settings if each.where == "environment"}
-    for name in sorted(names):
-        yield "#"
-        yield from blocks.comment(f"{name} has another value in the environment, which wins: unset it there first.")
 
 
 def _to_remove(selection: Selection) -> Iterator[str]:

@@ -26,8 +26,6 @@ _DUPLEX_LEAST = 1.5
 """Both directions / one direction: 1.9 to 2 on a healthy link, 1 to 1.4 when both share one wire or host memory."""
 _DUPLEX_NEAR = 0.95
 """From this share of the usual ratio on, both directions together are as fast as one direction lets them be."""
-_LARGE_BYTES = 128 << 20
-"""Published numbers are of 256 MiB and more; from half of that on, the start of a copy costs less than 1 %."""
 _PEER_GAIN = 1.05
 """Peer access on / off below this: the peer path is no better than the way through host memory."""
 _STAGED_SHARE = 0.8
@@ -283,8 +281,8 @@ def broken_by(measured: Sequence[Measurement], link_class: str | None = None) ->
 
 def too_small(measured: Sequence[Measurement]) -> str | None:
     """Why the rates of these copies cannot be held against published ones; None when they can."""
-    smallest = min((m.size_bytes for m in measured if m.size_bytes), default=_LARGE_BYTES)
-    if smallest >= _LARGE_BYTES:
+    smallest = min((m.size_bytes for m in measured if m.size_bytes), default=runs.LARGE_BYTES)
+    if smallest >= runs.LARGE_BYTES:
         return None
     return f"buffers of {smallest / (1 << 20):g} MiB are too small to hold against published numbers"
 

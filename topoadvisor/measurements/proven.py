@@ -124,7 +124,10 @@ class _Here:
     gpus: Collection[int]
 
     def elsewhere(self, trial: Trial) -> str | None:
-        """With what else it was made; None when that is what is here, as far as is known."""
+        """With what else it was made; None when that is what is here, as far as is known.
+
+        What broke counts until it does not, also where the variables were not recorded.
+        """
         driver = self.snapshot.driver.version
         if self.version is not None and trial.nccl is None:
             return "a trial that does not say with which NCCL"
@@ -134,6 +137,8 @@ class _Here:
             return "a trial that does not say with which driver"
         if driver is not None and trial.driver != driver:
             return f"a trial with driver {trial.driver}, and this is {driver}"
+        if trial.failure is not None and trial.variables is None:
+            return None
         how = variables.changed(trial.variables, self.snapshot, trial.settings)
         return f"a trial {how}" if how is not None else None
 
@@ -305,7 +310,7 @@ def _unfit(name: str, value: str | None, version: str | None) -> str | None:
         told = words({name: value})
         if found.becomes != value:
             told += " counts as not set" if found.becomes is None else f" is {found.becomes} to NCCL"
-        return ": ".join(filter(None, (told, "; ".join(found.surprises))))
+        return ": ".join(filter(None, (told, "; ".join(found.reasons))))
     if fault := conf.unwritable(name, value):
         return f"{words({name: value})} cannot be written into a file, {fault}"
     return None

@@ -20,6 +20,9 @@ BOTH: Final = "<>"
 IMPOSSIBLE: Final = 1.05
 """Faster than the wires by more than this: not the link that we think it is, or not measured rightly."""
 
+LARGE_BYTES: Final = 128 << 20
+"""Published numbers are of 256 MiB and more; from half of that on, the start of a copy costs less than 1 %."""
+
 PEER, PEER_BOTH = "peer-copy", "peer-copy-both"
 """Between two GPUs, one way and both ways at once; peer access is on where CUDA allows it."""
 LATENCY: Final = "peer-latency"
@@ -102,6 +105,17 @@ def collective(run: Measurement) -> bool:
     return ">" not in run.subject and run.kind != SWITCH
 
 
+def over(run: Measurement, gpus: int) -> str:
+    """The GPUs of a collective on a machine of so many: `over 8 GPUs`; `over GPU0 GPU1` where they are not all."""
+    mine = ends(run)
+    return f"over {gpus} GPUs" if len(mine) == gpus else f"over {in_words(' '.join(mine))}"
+
+
+def other_drivers(measured: Iterable[Measurement], driver: str | None) -> list[str]:
+    """Drivers that something was measured with, and that are not this one; None = not known, and none is another."""
+    return sorted({run.driver for run in measured if run.driver and driver} - {driver or ""})
+
+
 def library(run: Measurement) -> str | None:
     """The NCCL that a collective ran with; None = not said."""
     found = _LIBRARY.match(run.method or "")
@@ -181,6 +195,12 @@ def _replaces(newer: Measurement, older: Measurement) -> bool:
     if newer.outcome == "skipped":
         return False
     return not (_same(newer.driver, older.driver) and _same(newer.method, older.method))
+
+
+def as_large(one: Measurement, other: Measurement) -> bool:
+    """Their rates can be held against each other: the same size, or both so large that it does not matter."""
+    sizes = one.size_bytes, other.size_bytes
+    return None in sizes or sizes[0] == sizes[1] or all(size is None or size >= LARGE_BYTES for size in sizes)
 
 
 def size_of(run: Measurement) -> int | None:

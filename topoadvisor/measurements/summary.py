@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from topoadvisor.measurements import counted, opinions, runs
@@ -23,7 +22,7 @@ def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
         *_pairs(found, topology),
         *_hosts(found),
         *_patterns(found),
-        *_collectives(found),
+        *_collectives(found, len(snapshot.gpus)),
         *_elsewhere(found, snapshot.driver.version),
         *_otherwise(measured.otherwise),
         *_doubted(measured.doubted),
@@ -32,8 +31,8 @@ def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
 
 
 def _elsewhere(found: Sequence[Measurement], driver: str | None) -> Iterator[str]:
-    others = Counter(each.driver for each in found if each.driver and driver and each.driver != driver)
-    for other, count in sorted(others.items()):
+    for other in runs.other_drivers(found, driver):
+        count = sum(each.driver == other for each in found)
         what = "all of this" if count == len(found) else f"{count} of these measurements"
         yield f"Measured with driver {other}: {what}; this is {driver}, so `topoadvisor verify --save` again"
 
@@ -131,12 +130,12 @@ def _failures(found: Sequence[Measurement]) -> str:
     return f"{len(broken)} FAILED ({', '.join(named)}{more})"
 
 
-def _collectives(measurements: Sequence[Measurement]) -> Iterator[str]:
-    groups: dict[tuple[str, str], list[Measurement]] = {}
+def _collectives(measurements: Sequence[Measurement], gpus: int) -> Iterator[str]:
+    groups: dict[tuple[str, tuple[str, ...]], list[Measurement]] = {}
     for each in measurements:
         if runs.collective(each):
-            groups.setdefault((each.kind, each.subject), []).append(each)
-    for (kind, subject), found in sorted(groups.items()):
+            groups.setdefault((each.kind, tuple(sorted(runs.ends(each)))), []).append(each)
+    for (kind, _), found in sorted(groups.items()):
         broken = [each for each in found if runs.failed(each)]
         at = [size_text(each.size_bytes) for each in broken if each.size_bytes]
         where = f" at {', '.join(at)}" if at else ""
@@ -151,7 +150,7 @@ def _collectives(measurements: Sequence[Measurement]) -> Iterator[str]:
             widest = max(each.spread or 0.0 for each in wide)
             told.append(f"SCATTERED{f' at {sizes}' if sizes else ''} (batches up to {widest:.0%} apart: measure again)")
         if told:
-            yield f"{kind} over {subject.count(',') + 1} GPUs: {', '.join(told)}{_when([best or broken[0]])}"
+            yield f"{kind} {runs.over(found[0], gpus)}: {', '.join(told)}{_when([best or broken[0]])}"
 
 
 def _range(found: Sequence[Measurement], kind: str, words: str) -> str:
@@ -163,7 +162,7 @@ def _range(found: Sequence[Measurement], kind: str, words: str) -> str:
 
 
 def _latency(found: Sequence[Measurement]) -> str:
-    times = [each.latency_us for each in found if each.latency_us is not None and not runs.failed(each)]
+    times = [run.latency_us for run in found if run.kind == runs.LATENCY and run.latency_us and not runs.failed(run)]
     return f"{max(times):.1f} µs for a small copy" if times else ""
 
 

@@ -102,7 +102,7 @@ def at_odds(tried: Tried, snapshot: Snapshot) -> str | None:
             continue
         if (told := odds.tell(values)) is not None:
             first = [f"{name} ({now[name].place})" for name in odds.names if name in now]
-            return f"{told}; first take out {' and '.join(first)}, then prove it again" if first else told
+            return f"{told}; first take out {' and '.join(first)}" if first else told
     return None
 
 

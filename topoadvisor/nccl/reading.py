@@ -45,6 +45,9 @@ _PLUGIN_LISTS: Final = {"NCCL_NET_PLUGIN": "2.27.3", "NCCL_GIN_PLUGIN": "2.29.7"
 """List of plugins → first release in which an empty one is a list, of no plugin; before it counted as not set."""
 
 
+_READS: Final = re.compile(r"^NCCL reads \S+: ")
+
+
 @dataclass(frozen=True)
 class Reading:
     """What NCCL works with after it read a text."""
@@ -59,6 +62,11 @@ class Reading:
     """NCCL reads the number that is written, and it is beyond what makes sense."""
     fatal: bool = False
     """Initialization fails, or the process dies."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The surprises for a sentence that says what the text becomes."""
+        return tuple(_READS.sub("", each) for each in self.surprises)
 
 
 def read(info: SettingInfo, text: str, version: str | None = None) -> Reading | None:

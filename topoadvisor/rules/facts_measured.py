@@ -159,9 +159,8 @@ def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measuremen
     staged = [name for name in named if named[name].value("pair.measured.staged_outcome") in saved.FAILED]
     _put_list(node, "measured.failed_staged_pairs", staged)
     broken = [run for run in runs if saved.failed(run)]
-    over = [
-        f"{run.kind} over {len(saved.ends(run))} GPUs ({saved.ended(run)})" for run in broken if saved.collective(run)
-    ]
+    gpus = len({gpu for pair in pairs for gpu in pair})
+    over = [f"{run.kind} {saved.over(run, gpus)} ({saved.ended(run)})" for run in broken if saved.collective(run)]
     _put_list(node, "measured.failed_collectives", sorted(set(over)))
     _put_list(node, "measured.failed_patterns", [_in_words(run) for run in broken if saved.at_once(run)])
     together, alone = _ring(runs)

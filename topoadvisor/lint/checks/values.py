@@ -26,7 +26,6 @@ _ON: Final = frozenset({"true", "yes", "on", "enable", "enabled", "y", "t"})
 _OFF: Final = frozenset({"false", "no", "off", "disable", "disabled", "n", "f", "none"})
 _UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"\s*([0-9]+)\s*([kmg])(ib)?\s*", re.I | re.A)
-_READS: Final = re.compile(r"^NCCL reads \S+: ")
 _FUNCTIONS: Final = {
     "broadcast": "Broadcast",
     "reduce": "Reduce",
@@ -67,11 +66,11 @@ def _judged(
     assignment: Assignment, info: SettingInfo, text: str, found: Reading, version: str | None
 ) -> Iterator[Found]:
     forced = [each for each in found.surprises if "LL128" in each]
-    surprises = [each for each in found.surprises if each not in forced]
+    surprises = [each for each in found.reasons if each not in forced]
     if not surprises and not found.fatal:
         return  # ENV115 says it.
     repair = _repair(assignment, info, text, version)
-    told = "; ".join(_READS.sub("", each) for each in surprises) + _before(info, text, found, version)
+    told = "; ".join(surprises) + _before(info, text, found, version)
     shown = f"{info.name}={text}"
     advice = () if repair is not None else _instead(info, found)
     if found.fatal:
