@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from topoadvisor.errors import InputError
 from topoadvisor.ingest import text
 from topoadvisor.snapshot import Cpu, Driver, Host, NumaNode
 
@@ -56,6 +57,79 @@ def test_lscpu(flags: str, hypervisor: str) -> None:
         numa_nodes=[NumaNode(id=0, cpus="0-31"), NumaNode(id=1, cpus="32-63")],
         hypervisor=hypervisor,
     )
+
+
+GERMAN = """Architektur:                   x86_64
+CPU Operationsmodus:           32-bit, 64-bit
+CPU(s):                        64
+Liste der Online-CPU(s):0-63
+Sockel:                        2
+NUMA-Knoten:                   2
+Anbieterkennung:               GenuineIntel
+Prozessorfamilie:              6
+Modell:                        143
+Modellname:                    Intel(R) Xeon(R) Platinum 8480+
+NUMA-Knoten0 CPU(s):           0-31
+NUMA-Knoten1 CPU(s):           32-63
+Markierungen:                  fpu vme de vmx
+"""
+FRENCH = """Architecture :                          x86_64
+Mode(s) opératoire(s) des processeurs : 32-bit, 64-bit
+Processeur(s) :                         64
+Liste de processeur(s) en ligne :       0-63
+Socket(s) :                             2
+Nœud(s) NUMA :                          2
+Identifiant constructeur :              GenuineIntel
+Famille de processeur :                 6
+Modèle :                                143
+Nom de modèle :                         Intel(R) Xeon(R) Platinum 8480+
+Nœud NUMA 0 de processeur(s) :          0-31
+Nœud NUMA 1 de processeur(s) :          32-63
+Drapaux :                               fpu vme de vmx
+"""
+CHINESE = """架构：                           x86_64
+CPU 运行模式：                   32-bit, 64-bit
+CPU:                             64
+在线 CPU 列表：                  0-63
+座：                             2
+NUMA 节点：                      2
+厂商 ID：                        GenuineIntel
+CPU 系列：                       6
+型号：                           143
+型号名称：                       Intel(R) Xeon(R) Platinum 8480+
+NUMA 节点0 CPU：                 0-31
+NUMA 节点1 CPU：                 32-63
+标记：                           fpu vme de vmx
+"""
+
+
+@pytest.mark.parametrize("body", [GERMAN, FRENCH, CHINESE])
+def test_lscpu_in_other_languages(body: str) -> None:
+    snapshot = text.read(body, "host.txt")
+    assert snapshot.host == host(LSCPU.format(flags="vmx"))
+    assert [source.status for source in snapshot.sources] == ["ok"]
+
+
+def test_of_a_language_that_is_not_known_the_rest_is_told() -> None:
+    body = (
+        "アーキテクチャ:      x86_64\nベンダー ID:      AuthenticAMD\nモデル名:      AMD EPYC 7543 32-Core Processor\n"
+        "ソケット数:      2\nNUMA ノード 0 CPU:      0-7\nフラグ:      fpu vme de hypervisor\n"
+        "ハイパーバイザのベンダー:      KVM\n"
+    )
+    snapshot = text.read(body, "host.txt")
+    assert snapshot.host == Host(
+        cpu=Cpu(architecture="x86_64", vendor="AMD"), numa_nodes=[NumaNode(id=0, cpus="0-7")], hypervisor="KVM"
+    )
+    (source,) = snapshot.sources
+    assert (source.status, source.reason) == (
+        "partial",
+        "labels in a language that is not read; `LC_ALL=C lscpu` prints them in English",
+    )
+
+
+def test_an_architecture_alone_is_no_lscpu() -> None:
+    with pytest.raises(InputError):
+        text.read("machine: x86_64\nPython: 3.12\n", "host.txt")
 
 
 def test_the_vendor_of_the_hypervisor() -> None:

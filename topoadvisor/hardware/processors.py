@@ -21,6 +21,11 @@ def vendor(text: str) -> str:
     return _VENDORS.get(text.strip(), text.strip())
 
 
+def is_vendor_id(text: str) -> bool:
+    """Whether a CPU names its maker so: `GenuineIntel`."""
+    return text in _VENDORS
+
+
 def arm(implementer: str, part: str | None) -> tuple[str, str | None]:
     """Vendor and core name of an Arm CPU by the `0x41` and `0xd4f` of its identification register."""
     maker = _number(implementer)

@@ -13,8 +13,9 @@ from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part, number, ranges, source
 from topoadvisor.snapshot import Cpu, Driver, Host, NcclLibrary, NumaNode, Snapshot
 
-LSCPU_LINE: Final = re.compile(r"^\s*Architecture:\s+(?:x86_64|aarch64|ppc64le|i686|riscv64|s390x)\s*$")
-LSCPU_MORE: Final = re.compile(r"^\s*[A-Z][^:]{1,60}:(?:\s|$)")
+LSCPU_BEGIN: Final = r"(?P<label>\w{2,20}) ?[:：]\s+(?P<arch>x86_64|aarch64|ppc64le|i686|riscv64|s390x)\s*$"
+LSCPU_LINE: Final = re.compile(rf"^\s*{LSCPU_BEGIN}")
+LSCPU_MORE: Final = re.compile(r"^\s*(?:[A-Z\x80-\uffff][^:：]{0,60}[:：](?:\s|$)|[A-Z][^:：]{1,60}\):[0-9])")
 NUMACTL_LINE: Final = re.compile(r"^\s*available: [0-9]{1,4} nodes? \(")
 NUMACTL_MORE: Final = re.compile(
     r"^\s*(?:node [0-9]{1,4} (?:cpus|size|free):|node distances:|node(?:\s+[0-9]{1,4})+\s*$"
@@ -33,8 +34,19 @@ PACKAGE_LINE: Final = re.compile(
     r"(?P<version>[0-9]{1,3}(?:\.[0-9]{1,3}){2})\b"
 )
 
-_PAIR = re.compile(r"^\s*(?P<key>[^:]{1,60}?):(?P<value>.*)$")
-_NODE_CPUS = re.compile(r"NUMA node(?P<node>[0-9]{1,4}) CPU\(s\)")
+_PAIR = re.compile(r"^\s*(?P<key>[^:：]{1,60}?)\s*[:：](?P<value>.*)$")
+_NODE_CPUS = re.compile(r"\w{0,10} ?NUMA[^0-9]{0,12}(?P<node>[0-9]{1,4})(?: [^0-9]{0,24})?")
+_IN_ENGLISH: Final = {
+    **dict.fromkeys(("Anbieterkennung", "Identifiant constructeur", "厂商 ID"), "Vendor ID"),
+    **dict.fromkeys(("Modellname", "Nom de modèle", "型号名称"), "Model name"),
+    **dict.fromkeys(("Prozessorfamilie", "Famille de processeur", "CPU 系列"), "CPU family"),
+    **dict.fromkeys(("Modell", "Modèle", "型号"), "Model"),
+    **dict.fromkeys(("Sockel", "座"), "Socket(s)"),
+    **dict.fromkeys(
+        ("Liste der Online-CPU(s)", "Liste de processeur(s) en ligne", "在线 CPU 列表"), "On-line CPU(s) list"
+    ),
+}
+"""Labels of `lscpu` in German, French and Chinese."""
 _CPU_LIST = re.compile(r"[0-9]{1,6}(?:[-,][0-9]{1,6}){0,4096}")
 _HYPERVISORS: Final = {"KVM": "KVM", "VMware": "VMware", "Microsoft": "Microsoft", "Xen": "Xen"}
 _VERSION = re.compile(r"\b[0-9]{3,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?\b")
@@ -42,12 +54,19 @@ _NODE = re.compile(r"^\s*node (?P<node>[0-9]{1,4}) (?P<what>cpus|size): ?(?P<val
 _DISTANCES = re.compile(r"^\s*(?P<node>[0-9]{1,4}):(?P<values>(?:\s+[0-9]{1,4})+)\s*$")
 
 
-def lscpu_part(lines: Iterable[Line], file: str) -> Part:
-    """Read one `lscpu`."""
+def lscpu_part(lines: Iterable[Line], file: str) -> Part | None:
+    """Read one `lscpu`, in part where its language is not known; None where it is none."""
     told: dict[str, str] = {}
+    label = ""
     for line in lines:
-        if pair := _PAIR.match(line.text):
-            told.setdefault(pair["key"], pair["value"].strip())
+        if begin := LSCPU_LINE.match(line.text):
+            label, told["Architecture"] = begin["label"], begin["arch"]
+        elif pair := _PAIR.match(line.text):
+            value = pair["value"].strip()
+            told.setdefault(_by_value(value) or _IN_ENGLISH.get(pair["key"], pair["key"]), value)
+    foreign = label not in ("Architecture", "Architektur", "架构")
+    if foreign and not told.keys() & {*_IN_ENGLISH.values()}:
+        return None
     nodes = []
     for key, value in told.items():
         if (node := _NODE_CPUS.fullmatch(key)) and (not value or _CPU_LIST.fullmatch(value)):
@@ -70,7 +89,17 @@ def lscpu_part(lines: Iterable[Line], file: str) -> Part:
         # On x86 the processor itself says that it is a virtual one.
         hypervisor = "unknown" if "hypervisor" in flags else "none"
     host = Host(cpu=cpu, numa_nodes=nodes or None, hypervisor=hypervisor)
-    return Part(Snapshot(sources=[source("lscpu")], host=host), file)
+    unread = ["labels in a language that is not read; `LC_ALL=C lscpu` prints them in English"] if foreign else []
+    return Part(Snapshot(sources=[source("lscpu", unread)], host=host), file)
+
+
+def _by_value(value: str) -> str | None:
+    """The label of a value that is the same in every language."""
+    if processors.is_vendor_id(value):
+        return "Vendor ID"
+    if value.startswith("fpu vme "):
+        return "Flags"
+    return "Hypervisor vendor" if value in _HYPERVISORS else None
 
 
 def numactl_part(lines: Iterable[Line], file: str) -> Part:

@@ -102,7 +102,7 @@ _FORMS: Final[dict[Kind, _Form]] = {
 _ANCHORED = re.compile(
     r"[ \t]*(?:GPU [0-9A-Fa-f]{4}|<nvidia_smi_log|[-|+\\][-|+\\ \t]*\[[0-9a-f]{4}"
     r"|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
-    r"|CA '|hca_id:|Architecture:|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=|\|\s*NVIDIA-SMI "
+    rf"|CA '|hca_id:|{host_text.LSCPU_BEGIN}|available: |(?:uname: )?Linux |NVRM version:|BOOT_IMAGE=|\|\s*NVIDIA-SMI "
     r"|Nvidia driver version:|CUDA Driver Version:|(?:\[(?:pip3?|conda)\] *)?nvidia-nccl-cu)"
 )
 """How every line begins that begins a part, but for the two that may have something in front; the forms decide."""
@@ -114,7 +114,9 @@ SIGNS: Final = {
     f"<{smi_query.ROOT}": "",
     "CA '": "",
     "hca_id:": "",
-    "Architecture:": "",
+    "x86_64": r"[ \t\r]*(?![^\n])",
+    "aarch64": r"[ \t\r]*(?![^\n])",
+    "ppc64le": r"[ \t\r]*(?![^\n])",
     "available: ": "[0-9]",
     "Linux ": r"\S+ [0-9]",
     "NVRM version:": "",
