@@ -58,6 +58,9 @@ SEVERAL: dict[str, Callable[[str, str], str]] = {
         marked("Jan  1 00:00:00 node1 job[7]: ", first) + marked("Jan  1 00:00:00 node2 job[7]: ", second)
     ),
     "pods": lambda first, second: marked("[pod/worker-0/main] ", first) + marked("[pod/worker-1/main] ", second),
+    "stern": lambda first, second: woven(
+        marked("trainer-7d9c-abcde main ", first), marked("trainer-7d9c-fghij main ", second)
+    ),
     "docker compose": lambda first, second: woven(marked("worker-1  | ", first), marked("worker-2  | ", second)),
     "ranks that print the same": lambda first, second: woven(marked("0: ", first), marked("1: ", second)),
     "mpirun --tag-output": lambda first, second: woven(

@@ -26,6 +26,7 @@ _PREFIX = re.compile(
       | \[(?P<bracket>[^\[\]\s]{{1,200}})\](?::|(?=\s|$))
       | (?P<colon>{_NODES}):(?=\s|$|GPU[ 0-9]|NIC[0-9]|mlx[0-9])
       | (?P<bar>{_NAME})[ ]{{1,40}}\|(?=\s|$)
+      | (?P<stern>[a-z0-9][a-z0-9.]{{0,60}}-[a-z0-9.-]{{1,120}})[ ][a-z0-9][a-z0-9-]{{0,62}}(?=\s|$)
       | [A-Z][a-z]{{2}}[ ][ 0-9][0-9][ ][0-9:]{{8}}[ ](?P<syslog>{_NAME})[ ][^\s:]{{1,80}}:
     )[ ]?{_STAMP}""",
     re.X,
@@ -147,7 +148,9 @@ def prefix(text: str) -> tuple[str, int] | None:
     if match is None:
         stamp = _STAMPED.match(text)
         return ("", stamp.end()) if stamp is not None else None
-    name = next(each for each in (match[group] for group in ("mpi", "bracket", "colon", "bar", "syslog")) if each)
+    name = next(
+        each for each in (match[group] for group in ("mpi", "bracket", "colon", "bar", "stern", "syslog")) if each
+    )
     if name.startswith("pod/"):
         name = name.split("/")[1]
     return (name, match.end()) if not re.match(r"(?:GPU|NIC|NVMe|mlx)[0-9]", name) else None
