@@ -24,6 +24,10 @@ DRIVER = "580.159.04"
 """That of the machine."""
 
 
+TREE = {"NCCL_ALGO": "Tree"}
+"""Not in force on it."""
+
+
 def copy(gbps: float | None = 390.0, day: int = 1, **more: Any) -> Measurement:
     fields = {"kind": "peer-copy", "subject": "gpu:0>gpu:1", "driver": DRIVER, "method": "copy engines", **more}
     return Measurement(gbps=gbps, date=f"2026-10-{day:02}", **fields)
@@ -79,7 +83,11 @@ def test_many_of_one_thing_take_no_long_time() -> None:
     [
         ([copy(300.0, 1)], [copy(390.0, 2)], [390.0]),
         ([copy(300.0, 9)], [copy(390.0, 2)], [390.0]),
-        ([copy(300.0, 1), copy(301.0, 2)], [], [301.0]),
+        ([copy(300.0, 1), copy(301.0, 2)], [], [300.0, 301.0]),
+        ([copy(300.0, 1), copy(301.0, 2)], [copy(390.0, 3)], [390.0]),
+        ([reduced(1, 1.0, variables={})], [reduced(1, 2.0, 2, variables=TREE)], [1.0, 2.0]),
+        ([reduced(1, 1.0, variables=TREE)], [reduced(1, 2.0, 2, variables=TREE)], [2.0]),
+        ([reduced(1, 1.0)], [reduced(1, 2.0, 2, variables={})], [2.0]),
         ([copy(300.0, 1)], [copy(None, 2, outcome="skipped")], [300.0]),
         ([], [copy(None, 2, outcome="skipped")], [None]),
         ([reduced(1, 1.0), reduced(2, 2.0)], [reduced(2, 4.0, 2)], [1.0, 4.0]),
@@ -183,3 +191,18 @@ def test_rings_by_measured_copies_take_those_that_count(tmp_path: Path, capsys: 
 )
 def test_subjects_in_words(subject: str, words: str) -> None:
     assert runs.in_words(subject) == words
+
+
+def test_a_newer_run_under_other_variables_takes_nothing_away() -> None:
+    """An experiment hides neither what was measured of the machine as it is, nor what failed on it."""
+    usual, tried = reduced(1 << 30, 300.0, 1, variables={}), reduced(1 << 30, 200.0, 2, variables=TREE)
+    snapshot = machine(usual, tried)
+    found = counted.of(snapshot, graph.build(snapshot))
+    assert (found.counted, found.older) == ([usual], [])
+    assert [run for run, _ in found.otherwise] == [tried]
+    hung = msgspec.structs.replace(usual, gbps=None, outcome="timeout")
+    snapshot = machine(hung, tried)
+    assert counted.of(snapshot, graph.build(snapshot)).counted == [hung]
+    passes = reduced(1 << 30, 300.0, 3, variables={})
+    snapshot = machine(hung, tried, passes)
+    assert counted.of(snapshot, graph.build(snapshot)).counted == [passes]

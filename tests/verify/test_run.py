@@ -451,6 +451,14 @@ def test_a_trial_at_other_sizes_adds_to_the_one_before() -> None:
     assert with_trials(Snapshot(trials=[wide]), [other]).trials == [other]
 
 
+def test_trials_under_other_variables_stand_beside_each_other() -> None:
+    wide = Trial(
+        settings={"NCCL_MIN_CTAS": "32"}, gpus=[0, 1], sizes=[size(0.05, 1 << 26)], rounds=8, keep=True, variables={}
+    )
+    other = msgspec.structs.replace(wide, sizes=[size(0.0, 1 << 16)], keep=False, variables={"NCCL_ALGO": "Tree"})
+    assert with_trials(Snapshot(trials=[wide]), [other]).trials == [wide, other]
+
+
 def test_a_place_where_nothing_can_be_written_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*, dir: Path) -> None:
         raise PermissionError(13, "Permission denied", str(dir))

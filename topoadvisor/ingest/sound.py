@@ -146,7 +146,8 @@ def _contradicted(snapshot: Snapshot) -> Iterator[str]:
     """The same measured twice at one time, with two outcomes: nothing says which one holds."""
     seen: dict[Hashable, tuple[int, Measurement]] = {}
     for place, run in enumerate(snapshot.measurements):
-        key = (*runs.what(run), runs.size_of(run), run.moment, run.driver, run.method)
+        then = None if run.variables is None else frozenset(run.variables.items())
+        key = (*runs.what(run), runs.size_of(run), run.moment, run.driver, run.method, then)
         first, other = seen.setdefault(key, (place, run))
         if _said(other) != _said(run):
             yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -30,13 +30,17 @@ class Measured:
 
 def of(snapshot: Snapshot, topology: Topology) -> Measured:
     """The measurements of a machine."""
-    latest, older = runs.latest(snapshot.measurements, snapshot.driver.version)
-    found = Measured([], older, [], [])
+    alike, otherwise = [], []
+    for run, how in zip(snapshot.measurements, _otherwise(snapshot), strict=True):
+        if how is None:
+            alike.append(run)
+        else:
+            otherwise.append((run, how))
+    latest, older = runs.latest(alike, snapshot.driver.version)
+    found = Measured([], older, [], otherwise)
     for run in latest:
         if (doubt := _doubt(run, topology)) is not None:
             found.doubted.append((run, doubt))
-        elif (how := _otherwise(run, snapshot)) is not None:
-            found.otherwise.append((run, how))
         else:
             found.counted.append(run)
     return found
@@ -52,9 +56,20 @@ def most_busbw(topology: Topology, gpus: Sequence[str], collective: str) -> floa
     return min(_all(_sends(topology, gpu, gpus, collective) for gpu in gpus), default=None)
 
 
-def _otherwise(run: Measurement, snapshot: Snapshot) -> str | None:
-    """How NCCL's variables have changed since; copies do not depend on them, and what failed counts until it passes."""
-    return None if runs.failed(run) or not runs.collective(run) else variables.changed(run.variables, snapshot)
+def _otherwise(snapshot: Snapshot) -> Iterator[str | None]:
+    """For each measurement how NCCL's variables have changed since; None where they have not, or do not matter.
+
+    Copies do not depend on them, and what failed counts until it passes with those in force.
+    """
+    known: dict[Hashable, str | None] = {}
+    for run in snapshot.measurements:
+        if runs.failed(run) or not runs.collective(run):
+            yield None
+            continue
+        then = None if run.variables is None else frozenset(run.variables.items())
+        if then not in known:
+            known[then] = variables.changed(run.variables, snapshot)
+        yield known[then]
 
 
 def _doubt(run: Measurement, topology: Topology) -> str | None:

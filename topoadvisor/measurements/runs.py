@@ -186,8 +186,13 @@ def not_replaced(older: Iterable[Measurement], newer: Iterable[Measurement]) -> 
     return [
         run
         for run in older
-        if not any(_replaces(other, run) or size_of(other) == size_of(run) for other in by_thing.get(what(run), ()))
+        if not any(_replaces(other, run) or _again(other, run) for other in by_thing.get(what(run), ()))
     ]
+
+
+def _again(newer: Measurement, older: Measurement) -> bool:
+    """Both are of one thing: whether the newer one says anew what the older one says."""
+    return size_of(newer) == size_of(older) and _same(newer.variables, older.variables)
 
 
 def _replaces(newer: Measurement, older: Measurement) -> bool:
@@ -214,7 +219,7 @@ def what(run: Measurement) -> tuple[str, Hashable]:
     return run.kind, ends(run) if ordered else frozenset(ends(run))
 
 
-def _same(one: str | None, other: str | None) -> bool:
+def _same(one: object, other: object) -> bool:
     """Not known to differ."""
     return one is None or other is None or one == other
 

@@ -335,14 +335,13 @@ def with_measurements(snapshot: Snapshot, measurements: Sequence[Measurement]) -
 
     What was left out this time takes nothing away.
     """
-    before, _ = runs.latest(snapshot.measurements, snapshot.driver.version)
-    kept = runs.not_replaced(before, [each for each in measurements if each.outcome != "skipped"])
+    kept = runs.not_replaced(snapshot.measurements, [each for each in measurements if each.outcome != "skipped"])
     added = runs.not_replaced(measurements, kept)
     return msgspec.structs.replace(snapshot, measurements=[*kept, *added])
 
 
 def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:
-    """The snapshot with these trials in place of earlier ones of the same settings over the same GPUs.
+    """The snapshot with these trials in place of earlier ones of the same settings, GPUs and other variables.
 
     A trial that decided nothing, because it was interrupted, takes nothing away.
     """
@@ -354,11 +353,12 @@ def with_trials(snapshot: Snapshot, trials: Sequence[Trial]) -> Snapshot:
 
 
 def _tried(trial: Trial) -> tuple[object, ...]:
-    return trial.settings, sorted(trial.gpus)
+    """What it says something about: settings and GPUs, under these variables."""
+    return trial.settings, sorted(trial.gpus), trial.variables
 
 
 def _with_sizes(trial: Trial, before: Sequence[Trial]) -> Trial:
-    """The trial with what earlier ones of the same settings, NCCL and driver decided at sizes that it has not."""
+    """The trial with what earlier ones of the same, with this NCCL and driver, decided at sizes that it has not."""
     same = (*_tried(trial), trial.nccl, trial.driver, trial.failure)
     old = next((each for each in before if (*_tried(each), each.nccl, each.driver, each.failure) == same), None)
     if old is None or trial.failure:
