@@ -115,6 +115,13 @@ def test_dates_to_come_are_refused() -> None:
         read(trials=[{"settings": {"NCCL_ALGO": "Ring"}, "gpus": [0, 1], "date": "2098-01-01"}])
 
 
+def test_a_trial_whose_rate_no_run_can_have_is_refused() -> None:
+    size = {"collective": "all_reduce", "size_bytes": 65536, "verdict": "unknown", "variant_gbps": 255.0}
+    words = "$.trials[0].sizes[0].variant_gbps is 255, by which 64 KiB took 0.26 µs, less than a start"
+    with pytest.raises(InputError, match=re.escape(words)):
+        read(trials=[{"settings": {"NCCL_ALGO": "Ring"}, "gpus": [0, 1], "sizes": [size]}])
+
+
 @pytest.mark.parametrize(
     ("run", "words"),
     [

@@ -240,6 +240,10 @@ def written(*trials: Trial, **more: Any) -> tuple[list[str], list[str], str, str
                 "NCCL_TUNER_CONFIG_FILE",
             )
         ),
+        *(
+            (name, value, f"{name} steers what goes between machines, and a trial stays within one")
+            for name, value in (("NCCL_IB_HCA", "mlx5_0"), ("NCCL_SOCKET_IFNAME", "eth0"), ("NCCL_CROSS_NIC", "1"))
+        ),
         ("NCCL_MIN_CTAS", "99999", "NCCL_MIN_CTAS=99999 is 64 to NCCL: NCCL has no more than 64 channels"),
         ("NCCL_BUFFSIZE", "8M", "NCCL_BUFFSIZE=8M is 8 to NCCL: what follows the digits is dropped"),
         ("NCCL_NTHREADS", "many", "NCCL_NTHREADS=many is 0 to NCCL: a text that does not begin"),
@@ -267,7 +271,7 @@ def test_what_is_no_tuning_is_neither_advised_nor_written_whatever_it_gains(name
     [
         ("NCCL_MIN_CTAS", "32", "tuning"),
         ("NCCL_SHM_DISABLE", "1", "workaround"),
-        ("NCCL_SOCKET_IFNAME", "eth0", "system"),
+        ("NCCL_IGNORE_CPU_AFFINITY", "1", "system"),
     ],
 )
 def test_the_class_is_that_of_the_register(name: str, value: str, setting_class: str) -> None:

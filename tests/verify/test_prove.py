@@ -415,7 +415,7 @@ def test_a_winner_alone_that_is_not_advised_is_told_with_its_gain_and_the_reason
     [
         ("NCCL_MIN_CTAS=32", " --include tuning"),
         ("NCCL_SHM_DISABLE=1", " --include workaround"),
-        ("NCCL_CROSS_NIC=1", ""),
+        ("NCCL_IGNORE_CPU_AFFINITY=1", ""),
     ],
 )
 def test_the_command_that_writes_a_winner_names_its_class(word: str, include: str) -> None:

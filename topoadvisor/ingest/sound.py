@@ -123,6 +123,10 @@ def _measured(snapshot: Snapshot) -> Iterator[str]:
     for place, trial in enumerate(snapshot.trials):
         if gone := [index for index in trial.gpus if index not in here]:
             yield f"$.trials[{place}].gpus holds {gone[0]}, and this machine has no such GPU"
+        for number, size in enumerate(trial.sizes):
+            for name, rate in (("baseline_gbps", size.baseline_gbps), ("variant_gbps", size.variant_gbps)):
+                if told := _too_short(name, size.collective, len(trial.gpus), size.size_bytes, rate):
+                    yield f"$.trials[{place}].sizes[{number}].{told}"
 
 
 def _no_time(run: Measurement) -> str | None:
@@ -131,15 +135,26 @@ def _no_time(run: Measurement) -> str | None:
         return "gbps is 0, and nothing of this size ends at that"
     if not (runs.collective(run) and run.gbps and run.size_bytes):
         return None
-    by_rate = run.size_bytes * runs.bus_factor(run.kind, len(runs.ends(run))) / run.gbps / 1000
-    if by_rate < _SHORTEST_US:
-        return f"gbps is {run.gbps:g}, by which {size_text(run.size_bytes)} took {by_rate:.2g} µs, less than a start"
-    if not run.latency_us:
-        return None
+    ranks = len(runs.ends(run))
+    if (short := _too_short("gbps", run.kind, ranks, run.size_bytes, run.gbps)) or not run.latency_us:
+        return short
+    by_rate = _took(run.kind, ranks, run.size_bytes, run.gbps)
     rounded = 0.005 / run.gbps + 0.05 / run.latency_us
     if abs(math.log(by_rate / run.latency_us)) <= max(_LEAST_OFF, run.spread or 0) + 2 * rounded:
         return None
     return f"latency_us is {run.latency_us}, and by its rate and size it took {by_rate:.4g} µs"
+
+
+def _took(collective: str, ranks: int, size: int, gbps: float) -> float:
+    """µs of a collective, by its bus bandwidth."""
+    return size * runs.bus_factor(collective, ranks) / gbps / 1000
+
+
+def _too_short(field: str, collective: str, ranks: int, size: int, gbps: float | None) -> str | None:
+    by_rate = _took(collective, ranks, size, gbps) if gbps else _SHORTEST_US
+    if by_rate >= _SHORTEST_US:
+        return None
+    return f"{field} is {gbps:g}, by which {size_text(size)} took {by_rate:.2g} µs, less than a start"
 
 
 def _contradicted(snapshot: Snapshot) -> Iterator[str]:

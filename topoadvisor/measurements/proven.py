@@ -297,6 +297,8 @@ def _unfit(name: str, value: str | None, version: str | None) -> str | None:
         return f"trials set {name} themselves, or stand on it"
     if info is None or (info.owner != "NCCL" and not conf.in_time(info.owner)):
         return f"neither NCCL nor a library that it loads is known to read {name}, and a trial measures NCCL alone"
+    if variables.leaves_the_machine(name):
+        return f"{name} steers what goes between machines, and a trial stays within one"
     if value is None:
         return None
     if info.setting_class == "diagnostic":

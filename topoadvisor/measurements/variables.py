@@ -15,8 +15,10 @@ Variables = Mapping[str, str]
 Tried = Mapping[str, str | None]
 """Name → value; None: it is unset."""
 
-_BEYOND: Final = ("NCCL_IB_", "NCCL_SOCKET_", "NCCL_NSOCKS_", "NCCL_OOB_", "NCCL_UID_", "NCCL_GIN_", "NCCL_RAS_")
-"""They steer what leaves a machine, and all measurements are made within one."""
+_BEYOND: Final = (
+    *("NCCL_IB_", "NCCL_SOCKET_", "NCCL_NSOCKS_", "NCCL_OOB_", "NCCL_UID_", "NCCL_GIN_", "NCCL_RAS_"),
+    *("NCCL_CROSS_NIC", "NCCL_NETDEVS_POLICY", "NCCL_NET_GDR_", "NCCL_PXN_", "NCCL_COLLNET_"),
+)
 _LONGEST: Final = 80
 """Letters of a value that a line shows."""
 
@@ -28,6 +30,11 @@ def words(settings: Tried) -> str:
         for name, value in settings.items()
     }
     return " ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in cut.items())
+
+
+def leaves_the_machine(name: str) -> bool:
+    """It steers what goes between machines, and all measurements are made within one."""
+    return name.startswith(_BEYOND)
 
 
 def recorded(snapshot: Snapshot) -> dict[str, str] | None:
@@ -119,7 +126,7 @@ def _now(snapshot: Snapshot) -> dict[str, Setting]:
         for setting in in_force(assume.settings(snapshot))
         if setting.value
         and registry()[setting.name].setting_class != "diagnostic"
-        and not setting.name.startswith(_BEYOND)
+        and not leaves_the_machine(setting.name)
     }
 
 
