@@ -173,10 +173,11 @@ nvswitch.visible bool | NVSwitches are driven from this operating system
 rdma.count int | RDMA devices
 rdma.names texts | all RDMA devices
 rdma.active texts | RDMA devices with an active port
+rdma.any bool | some RDMA device (InfiniBand, RoCE, EFA) has an active port
 rdma.gpu_local texts | active RDMA devices below one switch with a GPU, the fastest only
 rdma.others_near texts | active RDMA devices below a switch with a GPU, but slower or of another link layer
 rdma.others texts | active RDMA devices that are not GPU-local
-rdma.link_layers texts | link layers of active ports
+rdma.link_layers texts | link layers of active RDMA ports: InfiniBand, Ethernet (RoCE)
 rdma.local_link_layers texts | link layers among rdma.gpu_local
 rdma.others_near_other_layer texts | the rdma.others_near of a link layer that no rdma.gpu_local has
 rdma.efa bool | some RDMA device is an AWS EFA
@@ -459,13 +460,18 @@ def suggestion(word: str, candidates: Iterable[str]) -> str | None:
     return f"Did you mean `{found}`?" if found else None
 
 
+def _words(text: str) -> set[str]:
+    """Its words in small letters; a plural is the same word."""
+    return {word.removesuffix("s") or word for word in re.findall(r"[a-z0-9]+", text.lower())}
+
+
 def search(words: str) -> list[str]:
     """The facts with any of these words in their name, then those with one in their meaning; best first."""
-    wanted = set(re.findall(r"[a-z0-9]+", words.lower()))
+    wanted = _words(words)
     ranked = []
     for place, (name, fact) in enumerate(VOCABULARY.items()):
-        named = len(wanted.intersection(re.split(r"[._]", name)))
-        meant = len(wanted.intersection(re.findall(r"[a-z0-9]+", fact.meaning.lower())))
+        named = len(wanted & _words(name))
+        meant = len(wanted & _words(fact.meaning))
         if named or meant:
             # What is observed on one device comes before what is derived from all of them.
             ranked.append((-named, kind_of(name) in ("node", "variable"), -meant, place, name))

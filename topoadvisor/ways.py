@@ -100,9 +100,9 @@ def default_level(base: FactBase, gpus: int | None = None) -> NcclPath | None:
 
 def visible(base: FactBase, topology: Topology) -> list[int]:
     """The GPUs of a job in index order: those that CUDA_VISIBLE_DEVICES lists by index, otherwise all."""
-    selected = {int(label.removeprefix("GPU")) for label in _value(base, "visible.gpus") or ()}
+    selected = set(_value(base, "visible.gpus") or ())
     every = [int(gpu.removeprefix("gpu:")) for gpu in topology.gpus]
-    return [gpu for gpu in every if not selected or gpu in selected]
+    return [gpu for gpu in every if f"GPU{gpu}" in selected] or every
 
 
 def no_plan(base: FactBase, gpus: Collection[int]) -> str | None:

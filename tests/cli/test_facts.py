@@ -77,6 +77,12 @@ def test_names_are_found_by_what_they_mean_without_a_machine(run: Callable[..., 
     assert run("--find", "shm").stdout.startswith("shm.total_bytes: a whole number, may have a unit (b, bytes, k")
     assert run("--find", "oom").stdout.startswith("job.symptom: ")
     assert "docker, podman" in run("--find", "docker").stdout
+    for words, fact in [
+        ("ulimit", "limits.memlock_bytes"),
+        ("infiniband", "rdma.link_layers"),
+        ("plugin", "nccl.net_plugins"),
+    ]:
+        assert f"{fact}: " in run("--find", words).stdout
     assert "facts --list" in str(run("--find", "zzzz").exception.hint)  # type: ignore[union-attr]
     assert "NCCL_GIN_ENABLE" in str(run("--find", "gin").exception.hint)  # type: ignore[union-attr]
 

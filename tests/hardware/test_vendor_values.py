@@ -29,7 +29,7 @@ def _lines(cloud: str, machine: str, there: dict[str, str], layers: tuple[str, .
         ("aws", "p6-b200.48xlarge", "aws-p5en"),
         ("aws", "p6-b300.48xlarge", "aws-p6"),
         ("aws", "p6e-gb200.36xlarge", "aws-p6"),
-        ("aws", "g5.48xlarge", None),
+        ("aws", "g5.48xlarge", "aws-g5"),
         ("azure", "NDv5", "azure-ndv5"),
         ("gcp", "a3-megagpu-8g", "gcp-a3-mega"),
         ("gcp", "a3-highgpu-8g or a3-megagpu-8g", None),

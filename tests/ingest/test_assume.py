@@ -311,7 +311,8 @@ def test_the_model_of_a_cpu_names_its_maker() -> None:
         ({"gdr.peermem": True}, {"modules.nvidia_peermem": True, "gdr.any_path": True}),
         ({"rdma.link_layers": ["Ethernet"]}, {"rdma.local_link_layers": ["Ethernet"]}),
         ({"rdma.link_layers": ["InfiniBand"]}, {"rdma.local_link_layers": ["InfiniBand"], "rdma.efa": False}),
-        ({"nic.link_layer": "InfiniBand"}, {"rdma.link_layers": ["InfiniBand"], "rdma.efa": False}),
+        ({"nic.link_layer": "InfiniBand"}, {"rdma.link_layers": ["InfiniBand"], "rdma.efa": False, "rdma.any": True}),
+        ({"rdma.active": ["mlx5_0"]}, {"rdma.any": True}),
         ({"gpu.name": "NVIDIA A100-SXM4-80GB", "gpu.nvlinks.inactive": 2}, {"gpu.nvlinks.active": 10}),
     ],
 )

@@ -11,7 +11,7 @@ import yaml
 
 from topoadvisor import files, snapshot
 from topoadvisor.ingest import assume
-from topoadvisor.rules import engine, facts, load
+from topoadvisor.rules import cel, engine, facts, load
 from topoadvisor.rules.model import Rule
 from topoadvisor.snapshot import Assumption, Gpu, NvLink, PcieLink
 from topoadvisor.topology import graph
@@ -32,6 +32,18 @@ def outcomes(rule: Rule, case: dict[str, Any]) -> list[engine.Outcome]:
     assumptions = [Assumption(fact=fact, value=value) for fact, value in case.get("assume", {}).items()]
     machine = assume.apply(fixture(case["machine"]), assumptions)
     return engine.evaluate([rule], facts.gather(machine, graph.build(machine)), preview=True)
+
+
+def test_an_exception_that_may_be_unread_comes_with_the_command_that_reads_it() -> None:
+    told = ("job.nodes", "pair.measured.", "gpu.measured.")
+    asks = {
+        rule.id: [
+            path for text in rule.not_when for path in cel.compile_condition(text).paths if f"has({path})" not in text
+        ]
+        for rule in RULES.values()
+        if not rule.ask
+    }
+    assert not [name for name, paths in asks.items() if [path for path in paths if not path.startswith(told)]]
 
 
 def test_every_rule_has_its_two_machines() -> None:

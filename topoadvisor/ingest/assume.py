@@ -103,11 +103,14 @@ _MEANS: Final[dict[str, Callable[[Any, int], Mapping[str, Any]]]] = {
     "iommu.translated": lambda yes, _: {"iommu.mode": "DMA"} if yes else {},
     "vm.guest": lambda guest, _: {} if guest else {"vm.hypervisor": "none"},
     "container.any": lambda some, _: {} if some else {"container.kind": "none"},
+    "nic.state": lambda state, _: {"rdma.any": True} if state == "ACTIVE" else {},
     "nic.link_layer": lambda layer, _: {"rdma.link_layers": [layer]},
     "rdma.link_layers": lambda layers, _: (
-        {"rdma.local_link_layers": layers, **({"rdma.efa": False} if layers == ["InfiniBand"] else {})}
-        if len(layers) == 1
-        else {}
+        {
+            "rdma.any": bool(layers),
+            **({"rdma.local_link_layers": layers} if len(layers) == 1 else {}),
+            **({"rdma.efa": False} if layers == ["InfiniBand"] else {}),
+        }
     ),
     "gdr.peermem": lambda loaded, _: {"modules.nvidia_peermem": loaded},
 }

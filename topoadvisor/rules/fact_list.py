@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -31,7 +32,7 @@ def select(facts: FactBase, prefix: str) -> list[Row]:
 
 
 def names(words: str) -> list[str]:
-    """The facts that can be assumed and have one of these words in name, meaning or values; every one without words.
+    """The facts that can be assumed and have one of these words in a name, meaning or value; every one without words.
 
     A word for what was reported finds everything else that can be told about the job, too. Raises TopoAdvisorError
     when there is none.
@@ -39,8 +40,11 @@ def names(words: str) -> list[str]:
     if not words.strip():
         return list(VOCABULARY)
     alike = {told.canonical(word) for word in words.split()}
-    values = [name for name, known in told.SPELLINGS.items() if not known.keys().isdisjoint(words.lower().split())]
-    sought = (name for name in search(words) if name not in told.MADE_FROM)
+    wanted = set(words.lower().split())
+    values = [name for name, known in told.SPELLINGS.items() if not known.keys().isdisjoint(wanted)]
+    values += [name for name, form in FORMS.items() if not wanted.isdisjoint(form.lower().split("|"))]
+    called = [name for other, name in told.ALSO_CALLED.items() if not wanted.isdisjoint(re.split(r"[._]", other))]
+    sought = [name for name in [*called, *search(words)] if name not in told.MADE_FROM]
     found = dict.fromkeys([*(name for name in alike if name in VOCABULARY), *values, *sought])
     if not found:
         raise TopoAdvisorError(

@@ -79,9 +79,14 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     capabilities = _column(scopes, "gpu.compute_capability")
     node.put("gpus.compute_capability_min", follow(lambda *values: min(values), *capabilities) if scopes else _none())
     node.put("gpus.compute_capability_max", follow(lambda *values: max(values), *capabilities) if scopes else _none())
-    links = _column(scopes, "gpu.c2c_gbps")
-    node.put("c2c.any", any_of([follow(lambda gbps: gbps > 0, link) for link in links]))
+    node.put("c2c.any", any_of([_linked_to_its_cpu(scope) for scope in scopes]))
     node.put("numa.gpu_nodes", _numa_nodes(node, _column(scopes, "gpu.numa_node")))
+
+
+def _linked_to_its_cpu(gpu: Scope) -> Fact:
+    """Whether the GPU has a chip-to-chip link: where that was not read, one on a package with its CPU has."""
+    read = follow(lambda gbps: gbps > 0, gpu.facts["gpu.c2c_gbps"])
+    return Known(True, "catalogue") if isinstance(read, Unknown) and gpu.value("gpu.form") == "soc" else read
 
 
 def _completed(states: Sequence[Fact]) -> Fact:
