@@ -102,7 +102,10 @@ def summarise(
     node.put("nvlink.switch", _switch(snapshot, sources, column("pair.through_switch")))
     read = bool(snapshot.gpus) and all(gpu.nvlinks is not None for gpu in snapshot.gpus)
     hidden = topology.hidden_switches > 0 or (False if read else None)
-    node.read("nvlink.hidden_switch", hidden, sources.origin(*NVML), sources.why(*NVML, call="NvLinkRemote"))
+    if hidden is None and gpus and all(gpu.value("gpu.form") in ("pcie", "mobile") for gpu in gpus.values()):
+        node.put("nvlink.hidden_switch", Known(False, "catalogue"))
+    else:
+        node.read("nvlink.hidden_switch", hidden, sources.origin(*NVML), sources.why(*NVML, call="NvLinkRemote"))
     node.put("p2p.any_refused", any_of(column("pair.p2p.refused")))
     granted = column("pair.p2p.ok")
     node.put("p2p.none_ok", none_of(granted) if granted else _alone(False))
