@@ -205,8 +205,7 @@ measured.failed_pairs texts | pairs between which direct copies timed out, crash
 measured.failed_staged_pairs texts | pairs between which copies through host memory did
 measured.failed_collectives texts | NCCL's collectives that gave wrong values, timed out, crashed or failed
 measured.failed_patterns texts | rings and switches on which copies at once timed out, crashed, failed or came wrong
-measured.ring_gbps number | slowest hop of a ring with all hops at once, GB/s; 0 when not measured
-measured.ring_sum_gbps number | slowest hop of the same ring with each hop alone, GB/s; 0 when not measured
+measured.contention text | what `topoadvisor verify` finds wrong with copies that ran at once, of the worst; or empty
 pcie.unknown_speeds texts | GPUs and bridges above them whose link speed the kernel does not know
 pcie.chipset_gpus texts | GPUs in slots of the chipset instead of the CPU
 pcie.hidden_switches bool | a guest in which the PCIe switches above the GPUs do not appear

@@ -206,3 +206,12 @@ def test_a_newer_run_under_other_variables_takes_nothing_away() -> None:
     passes = reduced(1 << 30, 300.0, 3, variables={})
     snapshot = machine(hung, tried, passes)
     assert counted.of(snapshot, graph.build(snapshot)).counted == [passes]
+
+
+@pytest.mark.parametrize(("gbps", "believed"), [(3040.0, True), (5000.0, False)])
+def test_all_pairs_at_once_carry_no_more_than_all_gpus_send(gbps: float, believed: bool) -> None:
+    """Eight GPUs with 450 GB/s each, not 56 ways of 450."""
+    subject = ",".join(f"gpu:{gpu}" for gpu in range(8))
+    snapshot = machine(copy(gbps, kind="switch-copy", subject=subject, driver=None), fixture="dgx-h100")
+    found = counted.of(snapshot, graph.build(snapshot))
+    assert (len(found.counted), len(found.doubted)) == ((1, 0) if believed else (0, 1))

@@ -55,25 +55,33 @@ def test_peer_access_on_and_off() -> None:
     assert pair(base, "gpu:0-gpu:2", "pair.measured.both_ways") is False
 
 
-def test_a_ring_at_once_against_its_hops() -> None:
-    ring = Measurement(
-        kind="ring-copy", subject="gpu:0>gpu:1>gpu:2>gpu:3>gpu:0", gbps=80.0, slowest_gbps=20.0, peer_access=True
+RING = Measurement(
+    kind="ring-copy", subject="gpu:0>gpu:1>gpu:2>gpu:3>gpu:0", gbps=80.0, slowest_gbps=20.0, peer_access=True
+)
+HOPS = ((0, 1), (1, 2), (2, 3), (3, 0))
+
+
+def test_copies_at_once_are_judged_as_verify_judges_them() -> None:
+    hops = [copy(f"gpu:{a}>gpu:{b}", 50.0 + a) for a, b in HOPS]
+    said = (
+        "All hops of the ring GPU0 → GPU1 → GPU2 → GPU3 → GPU0 at once, the slowest 20.0 GB/s: the slowest flow keeps "
+        "40% of what it would have without contention: flows share an uplink or a link between sockets"
     )
-    hops = [copy(f"gpu:{a}>gpu:{b}", 50.0 + a) for a, b in ((0, 1), (1, 2), (2, 3), (3, 0))]
-    node = facts(ring, *hops).node
-    assert (node["measured.ring_gbps"].value, node["measured.ring_sum_gbps"].value) == (20.0, 50.0)  # type: ignore[union-attr]
-    node = facts(ring, *hops[1:]).node
-    assert node["measured.ring_gbps"].value == 0.0  # type: ignore[union-attr]
+    for runs, expected in (([RING, *hops], said), ([RING, *hops[1:]], ""), (hops, "")):
+        assert facts(*runs).node["measured.contention"].value == expected  # type: ignore[union-attr]
+    well = msgspec.structs.replace(RING, gbps=196.0, slowest_gbps=49.0)
+    assert facts(well, *hops).node["measured.contention"].value == ""  # type: ignore[union-attr]
 
 
 def test_the_rule_about_rings_fires_on_a_measured_ring() -> None:
-    ring = Measurement(
-        kind="ring-copy", subject="gpu:0>gpu:1>gpu:2>gpu:3>gpu:0", gbps=80.0, slowest_gbps=20.0, peer_access=True
-    )
-    hops = [copy(f"gpu:{a}>gpu:{b}", 50.0) for a, b in ((0, 1), (1, 2), (2, 3), (3, 0))]
     snapshot = detect.read(["fixture:4xrtxpro6000"], stdin=io.BytesIO())
-    advice = advise.advise(msgspec.structs.replace(snapshot, measurements=[ring, *hops]))
-    assert any(finding.id == "P2P029" for finding in advice.findings)
+    runs = [RING, *(copy(f"gpu:{a}>gpu:{b}", 50.0) for a, b in HOPS)]
+    (found,) = [
+        each
+        for each in advise.advise(msgspec.structs.replace(snapshot, measurements=runs)).findings
+        if each.id == "P2P029"
+    ]
+    assert "keeps 40% of what it would have without contention" in found.message
 
 
 def broken(kind: str, subject: str, outcome: str, **more: Any) -> Measurement:

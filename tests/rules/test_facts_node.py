@@ -49,8 +49,7 @@ def test_two_gpus_and_nothing_else_tell_only_their_number(machine: Machines) -> 
         "measured.failed_collectives",
         "measured.failed_patterns",
         "p2p.redirected_pairs",
-        "measured.ring_gbps",
-        "measured.ring_sum_gbps",
+        "measured.contention",
     }
     told = {name for name, fact in facts.subjects["pair"][0].facts.items() if isinstance(fact, Known)}
     assert told == {

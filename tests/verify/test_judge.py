@@ -11,8 +11,8 @@ import pytest
 from topoadvisor.hardware import catalogue
 from topoadvisor.measurements.judge import Judgement, PairFacts, judge, subjects
 from topoadvisor.measurements.judge_hosts import HostFacts, judge_hosts
+from topoadvisor.measurements.judge_patterns import judge_patterns
 from topoadvisor.measurements.model import Measurement
-from topoadvisor.verify.judge_patterns import judge_patterns
 
 H200 = catalogue.gpu_model("NVIDIA H200")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import msgspec
 
@@ -81,10 +81,9 @@ def _doubt(run: Measurement, topology: Topology) -> str | None:
         most = most_busbw(topology, ends, run.kind)
         return runs.doubt([run], most, "what joins these GPUs") if most is not None else None
     if run.kind == runs.SWITCH:
-        ways = [(a, b) for pair in combinations(ends, 2) for a, b in (pair, pair[::-1])]
+        wires = _all(_sends(topology, gpu, ends, run.kind) for gpu in ends)
     else:
-        ways = [*pairwise(ends)]
-    wires = _all(_wire(topology, a, b, staged=runs.through_host(run)) for a, b in ways)
+        wires = _all(_wire(topology, a, b, staged=runs.through_host(run)) for a, b in pairwise(ends))
     if not wires:
         return None
     return runs.doubt([run], sum(wires), "the link" if len(wires) == 1 else "all of these links together")

@@ -100,7 +100,7 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     facts_pairs.summarise(node, pairs, gpus, snapshot, topology, sources)
     facts_visible.gather(node, gpus, pairs)
     facts_groups.gather(node, list(gpus), pairs)
-    facts_measured.summarise(node, pairs, snapshot.measurements)
+    facts_measured.summarise(node, pairs, judged.patterns, snapshot.measurements)
     nics = facts_nics.gather(snapshot, topology, sources, assumed)
     facts_nics.summarise(node, nics, snapshot, sources)
     facts_paths.gather(node, gpus, nics, snapshot, topology, sources)

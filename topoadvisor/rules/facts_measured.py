@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Final
 
 from topoadvisor.measurements import expectation
 from topoadvisor.measurements import runs as saved
 from topoadvisor.measurements.judge import Judgement, judge
 from topoadvisor.measurements.judge_hosts import HostJudgement, judge_hosts
+from topoadvisor.measurements.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.rules.scope import Known, Scope
 from topoadvisor.snapshot import Snapshot
@@ -33,6 +34,7 @@ class Judged:
     """By pair of GPU indexes, lower first."""
     pairs: Mapping[Key, Judgement]
     hosts: Mapping[int, HostJudgement]
+    patterns: Sequence[PatternJudgement]
 
 
 def judged(snapshot: Snapshot, topology: Topology) -> Judged:
@@ -48,10 +50,12 @@ def judged(snapshot: Snapshot, topology: Topology) -> Judged:
         if (a.index, b.index) in by_pair and topology.find(f"gpu:{a.index}", f"gpu:{b.index}") is not None
     ]
     hosts = [expectation.host_facts(gpu) for gpu in snapshot.gpus]
+    found = judge(pairs, copies)
     return Judged(
         by_pair,
-        {(each.pair.a, each.pair.b): each for each in judge(pairs, copies)},
+        {(each.pair.a, each.pair.b): each for each in found},
         {each.host.gpu: each for each in judge_hosts(hosts, copies)},
+        judge_patterns(copies, found),
     )
 
 
@@ -150,10 +154,12 @@ def _in_words(run: Measurement) -> str:
     return f"{run.kind} {run.subject.replace('gpu:', 'GPU').replace(',', ' ')} ({saved.ended(run)})"
 
 
-def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measurement]) -> None:
-    """Record the ring that suffers most, what failed, and whether anything was measured."""
-    told = any(scope.value("pair.measured.any") for scope in pairs.values())
-    node.put("measured.any", Known(told, "derived"))
+def summarise(
+    node: Scope, pairs: Mapping[Key, Scope], patterns: Sequence[PatternJudgement], runs: Sequence[Measurement]
+) -> None:
+    """Record what copies at once suffer from, what failed, and whether anything was measured."""
+    some = any(scope.value("pair.measured.any") for scope in pairs.values())
+    node.put("measured.any", Known(some, "derived"))
     named = {f"GPU{a}-GPU{b}": scope for (a, b), scope in pairs.items()}
     _put_list(node, "measured.failed_pairs", [name for name in named if named[name].value("pair.measured.failed")])
     staged = [name for name in named if named[name].value("pair.measured.staged_outcome") in saved.FAILED]
@@ -163,24 +169,16 @@ def summarise(node: Scope, pairs: Mapping[Key, Scope], runs: Sequence[Measuremen
     over = [f"{run.kind} {saved.over(run, gpus)} ({saved.ended(run)})" for run in broken if saved.collective(run)]
     _put_list(node, "measured.failed_collectives", sorted(set(over)))
     _put_list(node, "measured.failed_patterns", [_in_words(run) for run in broken if saved.at_once(run)])
-    together, alone = _ring(runs)
-    origin = _ORIGIN if together else "not measured"
-    node.put("measured.ring_gbps", Known(together, origin))
-    node.put("measured.ring_sum_gbps", Known(alone, origin))
+    bad = [each for each in patterns if each.verdict in ("warn", "fail") and not saved.failed(each.measured)]
+    worst = min(bad, key=lambda each: (each.measured.slowest_gbps or 0.0) / (each.expected_gbps or 1.0), default=None)
+    node.put("measured.contention", Known(_at_once(worst) if worst else "", _ORIGIN if patterns else "derived"))
+
+
+def _at_once(found: PatternJudgement) -> str:
+    run = found.measured
+    what = "All hops of the ring" if run.kind == saved.RING else "All pairs of"
+    return f"{what} {saved.in_words(run.subject)} at once, the slowest {run.slowest_gbps:.1f} GB/s: {found.cause}"
 
 
 def _put_list(node: Scope, name: str, found: list[str]) -> None:
     node.put(name, Known(found, _ORIGIN if found else "derived"))
-
-
-def _ring(runs: Sequence[Measurement]) -> tuple[float, float]:
-    """Slowest hop of the measured ring that keeps least of it: with all hops at once, and alone; 0 = not measured."""
-    hops = {run.subject: run.gbps for run in runs if run.kind == saved.PEER and not saved.failed(run) and run.gbps}
-    found = []
-    for run in runs:
-        ends = run.subject.split(">")
-        alone = [hops.get(f"{a}>{b}") for a, b in pairwise(ends)]
-        known = [rate for rate in alone if rate is not None]
-        if run.kind == saved.RING and not saved.failed(run) and run.slowest_gbps and known and len(known) == len(alone):
-            found.append((run.slowest_gbps, min(known)))
-    return min(found, key=lambda each: each[0] / each[1], default=(0.0, 0.0))

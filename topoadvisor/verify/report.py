@@ -7,13 +7,13 @@ import statistics
 from topoadvisor.measurements import runs
 from topoadvisor.measurements.judge import Judgement
 from topoadvisor.measurements.judge_hosts import HostJudgement
+from topoadvisor.measurements.judge_patterns import PatternJudgement
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import size_text
 from topoadvisor.topology.links import nvlink_count
 from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief
 from topoadvisor.verify.documents import Believed, Host, Links, Pair, Pattern
-from topoadvisor.verify.judge_patterns import PatternJudgement
 from topoadvisor.verify.run import Report
 from topoadvisor.verify.tables import table
 

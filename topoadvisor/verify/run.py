@@ -19,13 +19,13 @@ from topoadvisor.ingest import sound
 from topoadvisor.measurements import expectation, proven, runs, variables
 from topoadvisor.measurements.judge import Judgement, judge, subjects
 from topoadvisor.measurements.judge_hosts import HostJudgement, judge_hosts
+from topoadvisor.measurements.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.measurements.model import Measurement, Trial
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology.model import Topology
 from topoadvisor.verify import selection
 from topoadvisor.verify.belief import Belief, beliefs, planned, remarks
 from topoadvisor.verify.child import Converse, End
-from topoadvisor.verify.judge_patterns import PatternJudgement, judge_patterns
 from topoadvisor.verify.messages import FASTEST, Job, Line, Measured
 from topoadvisor.verify.ready import ready
 from topoadvisor.verify.selection import Options, Planned
