@@ -11,7 +11,7 @@ import pytest
 
 from topoadvisor import advise, files, plans, snapshot
 from topoadvisor.advice import Advice
-from topoadvisor.ingest import assume, detect
+from topoadvisor.ingest import assume, detect, text
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.snapshot import Assumption, Gpu, Nic, Setting, Snapshot
 
@@ -189,3 +189,28 @@ def test_nothing_is_said_to_work_while_copies_with_the_host_fail(subject: str) -
     failed = Measurement(kind="host-copy", subject=subject, outcome="wrong-data")
     found = advise.advise(msgspec.structs.replace(load("2xh200-kvm"), measurements=[failed]))
     assert found.set_nothing == "Measurements on this machine failed, as the findings say: no variable repairs that."
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "text", "said"),
+    [
+        ("8xl40s", {}, "Every RDMA port next to a GPU is active.", True),
+        ("8xl40s", {"nic.state": "DOWN"}, "Every RDMA port next to a GPU is active.", False),
+        ("dgx-h100", {"limits.memlock_bytes": 8 << 30}, "Enough memory may be locked for RDMA buffers.", True),
+        ("dgx-h100", {"gpu.fabric.state": "completed"}, "Every GPU is registered with its NVLink fabric.", True),
+        ("dgx-h100", {"gpu.fabric.status": 5}, "Every GPU is registered with its NVLink fabric.", False),
+    ],
+)
+def test_what_is_right_was_seen(name: str, facts: dict[str, object], text: str, said: bool) -> None:
+    """That a rule is quiet is not enough where nothing was there to speak of."""
+    given = assume.apply(load(name), [Assumption(fact=fact, value=value) for fact, value in facts.items()])
+    assert (text in [right.text for right in advise.advise(given).already_right]) is said
+
+
+def test_of_a_single_port_whose_state_was_not_read_nothing_is_right() -> None:
+    matrix = "\tGPU0\tGPU1\tmlx5_0\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nmlx5_0\tPIX\tPIX\t X \n"
+    assert "RDMA port" not in str(advise.advise(text.read(matrix, "a")).already_right)
+
+
+def test_nvlink_through_a_third_gpu_is_told() -> None:
+    assert "on 28 pairs (12 through a GPU in between) here" in str(advise.advise(load("dgx-1v")).set_nothing)

@@ -234,8 +234,7 @@ def test_topology_has_the_printed_classes(name: str, printed: bool) -> None:
     pairs = [(a, b) for a, b in itertools.combinations(nodes, 2) if "GPU" in a]
     built = {(a, b): topology.pair(nodes[a], nodes[b]).link_class for a, b in pairs}
     assert built == {(a, b): table.cells[a][b] for a, b in pairs}
-    hidden = {"PCIe switches"} if name.endswith("-kvm") else set()
-    assert {disagreement.quantity for disagreement in topology.disagreements} == hidden
+    assert topology.disagreements == ()
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - PASTED))

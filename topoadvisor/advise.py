@@ -293,7 +293,8 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         return "No variable sets up the NVLink fabric; until it is complete CUDA does not start."
     variables = ways.as_advised(base, settings)
     job = {label.replace("GPU", "gpu:") for label in _value(base, "visible.gpus") or ()}
-    counted = Counter(way for pair, way in ways.transports(base, variables).items() if not job or job.issuperset(pair))
+    used = {pair: way for pair, way in ways.transports(base, variables).items() if not job or job.issuperset(pair)}
+    counted = Counter(used.values())
     kept = [f"{name}={value}" for name, value in variables.items() if value]
     gone = [name for name, value in ways.in_force(base).items() if value and not variables[name]]
     told = f"with {' and '.join(kept)} in force" if kept else "without being told"
@@ -305,8 +306,10 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
         reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself."
     elif None not in counted and counted:
         direct = "NVLink or P2P" if _value(base, "nvlink.any") else "P2P"
+        over = sum(used.get(each) == "P2P" for each in ways.relayed(base))
+        through = f" ({over} through a GPU in between)" if over else ""
         parts = [
-            f"{direct} on {_pairs(counted['P2P'])}" if counted["P2P"] else "",
+            f"{direct} on {_pairs(counted['P2P'])}{through}" if counted["P2P"] else "",
             _staged(counted["SHM"], bool(counted["P2P"])),
         ]
         reason = f"{nccl} uses {' and '.join(filter(None, parts))} here {told}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from topoadvisor.advice import AdvisedSetting
@@ -80,6 +80,15 @@ def transports(
             shm_disabled=parse_int(variables["NCCL_SHM_DISABLE"]) == 1,
         ).kind
     return chosen
+
+
+def relayed(base: FactBase) -> Iterator[tuple[str, str]]:
+    """GPU pairs that NVLink joins only through a third GPU."""
+    for subject in base.subjects["pair"]:
+        path = subject.facts["pair.nccl_path"]
+        if isinstance(path, Known) and path.value == NcclPath.NVB.name:
+            a, b = subject.id.split("-")
+            yield a, b
 
 
 def default_level(base: FactBase, gpus: int | None = None) -> NcclPath | None:

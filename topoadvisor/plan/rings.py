@@ -17,7 +17,7 @@ from topoadvisor.plan import link_model, problem
 from topoadvisor.plan.link_model import Failures
 from topoadvisor.plan.loads import NVSWITCHES, Link, Network, Route, network
 from topoadvisor.plan.problem import SAME, Problem, hops_of, loads_of
-from topoadvisor.topology.model import Topology
+from topoadvisor.topology.model import Topology, some
 
 _NEARLY_ALL: Final = 0.9
 """Share of the total that NVLink alone has to carry for hops over PCIe to be left out."""
@@ -225,9 +225,7 @@ class _Planner:
         reasons |= {link: f"taken as {words}" for link, words in self._net.assumed.items() if link in loaded}
         return [
             f"Bandwidth not known, {reason}: "
-            + ", ".join(
-                sorted({" – ".join(sorted(map(self._label, link))) for link in reasons if reasons[link] == reason})
-            )
+            + some(sorted({" – ".join(sorted(map(self._label, link))) for link in reasons if reasons[link] == reason}))
             + "."
             for reason in sorted(set(reasons.values()))
         ]

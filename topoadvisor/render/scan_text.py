@@ -45,7 +45,7 @@ def render(advice: Advice, matrix: Matrix, *, width: int = 100, color: bool = Fa
         page.heading("Already right")
         for right in advice.already_right:
             page.paragraph(right.text, first="  ✓ ", rest="    ")
-    if advice.vendor is not None:
+    if advice.vendor is not None and (advice.vendor.by != "nobody" or advice.vendor.lines):
         page.heading("Vendor's values (`topoadvisor explain vendor`)")
         for line in published.short(advice.vendor):
             page.paragraph(line, first="  ", rest="    ")

@@ -30,6 +30,7 @@ from topoadvisor.rules.scope import (
 from topoadvisor.snapshot import P2p, Snapshot
 from topoadvisor.topology import links
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
+from topoadvisor.topology.model import some
 from topoadvisor.topology.reconcile import UNSURE, is_refusal
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ _HONEST_SINCE: Final = "550.40.07"
 """Older stock drivers claim P2P between GeForce cards of the Ada generation, and it does not work."""
 
 _LL128_PATHS: Final = ("LOC", "NVL", "NVB", "C2C")
-_NAMED: Final = 4
-"""Pairs that a text names before it counts the rest."""
 
 Key = tuple[int, int]
 
@@ -141,13 +140,7 @@ def _refused_pairs(pairs: Mapping[Key, Scope]) -> Fact:
         )
         for key, scope in pairs.items()
     ]
-    return follow(lambda *texts: _some([text for text in texts if text]), *named)
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return follow(lambda *texts: some([text for text in texts if text]), *named)
 
 
 def _acs_bridges(pairs: Sequence[Scope]) -> Fact:
@@ -213,7 +206,7 @@ def _beyond_level(node: Scope, pairs: Mapping[Key, Scope]) -> None:
     inputs = list(states.values())
     node.put("gpus.beyond_level", follow(lambda *values: sum(values), *inputs))
     names = [name for name, state in states.items() if isinstance(state, Known) and state.value]
-    node.put("gpus.beyond_level_pairs", follow(lambda *_: _some(names), *inputs))
+    node.put("gpus.beyond_level_pairs", follow(lambda *_: some(names), *inputs))
 
 
 def _any_link(snapshot: Snapshot, sources: Sources, linked: Sequence[Fact]) -> Fact:

@@ -13,7 +13,7 @@ import networkx as nx
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.topology import bandwidth, host, inferred, inputs, matrix, nvlink, pairs, pcie_tree, reconcile
 from topoadvisor.topology.inputs import Inputs
-from topoadvisor.topology.model import Disagreement, Topology, in_words
+from topoadvisor.topology.model import Topology, in_words
 from topoadvisor.topology.pcie_tree import Hierarchy, Relation, add_node
 
 
@@ -38,7 +38,7 @@ def build(snapshot: Snapshot) -> Topology:
     disagreements = [*given.printed.disagreements, *wiring.disagreements]
     joined = pairs.derive(graph, hierarchy, given, relations, wiring, counted, disagreements)
     disagreements += [*reconcile.grants(snapshot, joined), *reconcile.cpus(snapshot)]
-    hidden: Disagreement | None = None
+    hidden = False
     if given.has_tree:
         disagreements += reconcile.numa_nodes(given.gpus, hierarchy, given.printed.homes, given.tree_origin)
         if reconcile.is_guest(snapshot) and not given.dump:
@@ -48,10 +48,10 @@ def build(snapshot: Snapshot) -> Topology:
         gpus=tuple(given.gpus),
         nics=tuple(given.nics),
         pairs=joined,
-        disagreements=(*disagreements, hidden) if hidden is not None else tuple(disagreements),
+        disagreements=tuple(disagreements),
         notes=tuple(dict.fromkeys(map(in_words, notes))),
         hidden_switches=len(wiring.hidden),
-        attributes={"hierarchy": hierarchy, "hidden_pcie_switches": hidden is not None},
+        attributes={"hierarchy": hierarchy, "hidden_pcie_switches": hidden},
     )
 
 

@@ -14,7 +14,7 @@ import networkx as nx
 
 from topoadvisor.topology.bandwidth import PcieRate
 from topoadvisor.topology.links import PCIE_ORDER, LinkClass
-from topoadvisor.topology.model import in_words
+from topoadvisor.topology.model import in_words, some
 from topoadvisor.topology.pcie_tree import Hierarchy, add_node
 
 Pairs = Mapping[tuple[str, str], LinkClass]
@@ -78,6 +78,7 @@ def _close(
         near.setdefault(a, {})[b] = link_class
         near.setdefault(b, {})[a] = link_class
     closed = dict(known)
+    contradictory: list[str] = []
     for a, b in combinations(devices, 2):
         if (a, b) in known:
             continue
@@ -99,7 +100,9 @@ def _close(
         if len(certain) == 1 and (nearest is None or _RANK[next(iter(certain))] <= _RANK[nearest]):
             (closed[a, b],) = certain
         else:
-            notes.append(f"What joins {a} and {b} over PCIe is contradictory: left unknown.")
+            contradictory.append(f"{a}-{b}")
+    if contradictory:
+        notes.append(f"What joins {some(contradictory)} over PCIe is contradictory: left unknown.")
     return closed
 
 

@@ -15,13 +15,24 @@ A `pcie` edge from a device straight to a NUMA node says that the way between is
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import networkx as nx
 
 _NODE_ID = re.compile(r"\b(gpu|nic|numa|nvswitch):([\w.]+)")
 _WORDS = {"gpu": "GPU", "nic": "", "numa": "NUMA node ", "nvswitch": "NVSwitch "}
+
+
+_NAMED: Final = 4
+"""Names that a text tells before it counts the rest."""
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def in_words(text: str) -> str:

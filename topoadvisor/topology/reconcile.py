@@ -12,13 +12,11 @@ from typing import Final, NamedTuple
 from topoadvisor import cpu_lists
 from topoadvisor.hardware.catalogue import GpuModel
 from topoadvisor.snapshot import Gpu, P2p, Snapshot
-from topoadvisor.topology.model import Disagreement, Pair
+from topoadvisor.topology.model import Disagreement, Pair, some
 from topoadvisor.topology.pcie_tree import Hierarchy
 
 UNSURE: Final = "U"
 """What the driver answers about a pair of GPUs of which it does not know."""
-_NAMED: Final = 4
-"""Pairs that a text names before it counts the rest."""
 
 
 class Settled(NamedTuple):
@@ -48,21 +46,11 @@ def is_guest(snapshot: Snapshot) -> bool:
     return any(gpu.virtualization in ("passthrough", "vgpu") for gpu in snapshot.gpus)
 
 
-def hidden_pcie_switches(
-    gpus: Mapping[str, Gpu], models: Mapping[str, GpuModel | None], hierarchy: Hierarchy
-) -> Disagreement | None:
-    """In a guest: GPUs on the root bus that cannot sit there, SXM boards or more than 4. None when it may be real."""
+def hidden_pcie_switches(gpus: Mapping[str, Gpu], models: Mapping[str, GpuModel | None], hierarchy: Hierarchy) -> bool:
+    """In a guest: GPUs on the root bus that cannot sit there, SXM boards or more than 4."""
     flat = [node for node in gpus if hierarchy.kind.get(hierarchy.parent.get(node, "")) == "root"]
     sxm = any((model := models[node]) is not None and model.form == "sxm" for node in flat)
-    if not flat or not (sxm or len(flat) > 4):
-        return None
-    return Disagreement(
-        subject="node",
-        quantity="PCIe switches",
-        values=(("sysfs", "none"), ("catalogue", "SXM boards" if sxm else f"{len(flat)} GPUs on one root bus")),
-        believed="hidden by the hypervisor",
-        why="The guest shows a flat bus: PCIe classes and bridges there say nothing about the real wiring.",
-    )
+    return sxm or len(flat) > 4
 
 
 def numa_nodes(
@@ -108,7 +96,7 @@ def grants(snapshot: Snapshot, pairs: Mapping[tuple[str, str], Pair]) -> Iterato
             unlike.setdefault((answer, bool(pair.nvlinks), pair.origin), []).append(f"gpu:{a}-gpu:{b}")
     for (capability, answer), ways in one_way.items():
         yield Disagreement(
-            subject=_some(ways),
+            subject=some(ways),
             quantity=f"P2P {capability}",
             values=(("the driver", answer), ("the driver about the other direction", "OK")),
             believed=answer,
@@ -116,7 +104,7 @@ def grants(snapshot: Snapshot, pairs: Mapping[tuple[str, str], Pair]) -> Iterato
         )
     for (answer, linked, origin), subjects in unlike.items():
         yield Disagreement(
-            subject=_some(subjects),
+            subject=some(subjects),
             quantity="peer traffic over NVLink",
             values=((origin, "NVLink" if linked else "no NVLink"), ("the driver's P2P answer", answer)),
             believed="the links",
@@ -129,11 +117,6 @@ def grants(snapshot: Snapshot, pairs: Mapping[tuple[str, str], Pair]) -> Iterato
 def _worse(entry: P2p, back: P2p | None) -> str | None:
     answers = [each.nvlink for each in (entry, back) if each is not None and each.nvlink is not None]
     return next((answer for answer in answers if answer != "OK"), answers[0] if answers else None)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _touched(nodes: Iterable[set[int]], near: set[int]) -> set[int]:
@@ -166,7 +149,7 @@ def cpus(snapshot: Snapshot) -> Iterator[Disagreement]:
     for (has, there, key), indexes in found.items():
         listed = "host.numa_nodes" if nodes else "host.cpu.online"
         yield Disagreement(
-            subject=_some([f"gpu:{index}" for index in indexes]),
+            subject=some([f"gpu:{index}" for index in indexes]),
             quantity="place",
             values=(
                 (origins.get(f"gpu:{indexes[0]}.{key}", "nvml"), has),
