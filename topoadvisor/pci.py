@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _ADDRESS = re.compile(
     r"^(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<bus>[0-9a-f]{1,2}):(?P<device>[0-9a-f]{1,2})(?:\.(?P<function>[0-7]))?$", re.I
@@ -18,6 +19,25 @@ NVIDIA = "0x10de"
 def matters(class_code: str, vendor: str | None) -> bool:
     """Whether a function moves data beside GPUs, or is one: `class_code` as `0x0302` or `0x030200`."""
     return class_code.startswith(_CLASSES) or (class_code.startswith(_NVIDIA_BRIDGE) and vendor == NVIDIA)
+
+
+def virtual_gpus(addresses: Iterable[str]) -> dict[str, str]:
+    """SR-IOV functions among those of NVIDIA's graphics classes → their physical function, where only addresses tell.
+
+    A GPU itself is function 0 of the only device on its bus. Its virtual functions begin with later functions of that
+    device and may go on in further ones.
+    """
+    places: dict[str, list[str]] = {}
+    for address in addresses:
+        bus, _, place = address.rpartition(":")
+        places.setdefault(bus, []).append(place)
+    return {
+        f"{bus}:{place}": f"{bus}:00.0"
+        for bus, found in places.items()
+        if "00.0" in found and any(place.startswith("00.") and place != "00.0" for place in found)
+        for place in found
+        if place != "00.0"
+    }
 
 
 def normalize(address: str) -> str:

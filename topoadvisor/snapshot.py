@@ -36,6 +36,10 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all snapshot types: immutable, strict about unknown keys, silent about defaults when written."""
 
 
+LOST: Final = "GpuIsLost"
+"""NVML's answer about a GPU that fell off the bus."""
+
+
 class CallError(Struct, frozen=True, kw_only=True):
     """One call that failed inside a source that went on."""
 
@@ -437,6 +441,14 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def source(self, name: str) -> Source | None:
         """The status of one source, or None when it was never asked."""
         return next((source for source in self.sources if source.name == name), None)
+
+    def lost_gpus(self) -> list[int] | None:
+        """Indexes of the GPUs that NVML calls lost; None when it was not asked or did not start."""
+        nvml = self.source("nvml")
+        if nvml is None or nvml.status not in ("ok", "partial"):
+            return None
+        said = {(error.subject or "").partition("/")[0] for error in nvml.errors if error.error == LOST}
+        return [gpu.index for gpu in self.gpus if f"gpu:{gpu.index}" in said]
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:

@@ -47,6 +47,7 @@ gpus.same_architecture bool | all GPUs are of one architecture
 gpus.expected int | GPUs of such a machine when it is complete; 0 when it has no fixed number
 gpus.pci_count int | NVIDIA GPUs on the PCI bus, whether a driver took them or not
 gpus.unbound texts | PCI addresses of NVIDIA GPUs that no driver has taken
+gpus.lost texts | GPUs of which NVML says that they are lost: they fell off the bus
 gpus.sxm bool | some GPU sits on an SXM board
 gpus.compute_capability_min number | lowest compute capability
 gpus.compute_capability_max number | highest compute capability

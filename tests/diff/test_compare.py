@@ -18,7 +18,10 @@ from topoadvisor.diff.document import KINDS, Diff
 from topoadvisor.ingest import detect
 from topoadvisor.measurements.model import Measurement
 from topoadvisor.numbers import natural
+from topoadvisor.rules import facts
+from topoadvisor.rules.scope import Known
 from topoadvisor.snapshot import (
+    CallError,
     Gpu,
     Matrix,
     NcclLibrary,
@@ -27,6 +30,7 @@ from topoadvisor.snapshot import (
     Source,
     decode,
 )
+from topoadvisor.topology import graph
 
 FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json"))
 replace = msgspec.structs.replace
@@ -291,6 +295,21 @@ def test_a_source_that_was_lost_is_no_change() -> None:
     found = compare(replace(old, matrices=[]), new)
     assert found.changes == []
     assert {"pci", "nics", "p2p", "nccl_libraries", "settings"} <= {each.field for each in found.unread}
+
+
+def test_a_gpu_that_nvml_calls_lost_is_a_change() -> None:
+    old = fixture("8x4090")
+    nvml = old.source("nvml")
+    assert nvml is not None
+    error = CallError(call="nvmlDeviceGetName", error="GpuIsLost", subject="gpu:2", code=15)
+    status = replace(nvml, status="partial", errors=[*nvml.errors, error])
+    lost = with_gpu(old, 2, **dict.fromkeys(("name", "uuid", "pcie", "nvlinks", "bar1_bytes", "memory_bytes")))
+    lost = replace(lost, sources=[status if each is nvml else each for each in lost.sources])
+    (found,) = [each for each in compare(old, lost).changes if each.kind == "gpu-gone"]
+    assert (found.subject, found.field, found.severity) == ("gpu:2", "lost", "error")
+    assert not [each for each in compare(lost, lost).changes if each.kind == "gpu-gone"]
+    facts_of = facts.gather(lost, graph.build(lost))
+    assert facts_of.node["gpus.lost"] == Known(["GPU2"], "nvml")
 
 
 def test_gpus_that_could_not_be_listed_are_not_gone() -> None:

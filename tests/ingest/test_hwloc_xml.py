@@ -192,6 +192,17 @@ def test_without_a_matrix_nothing_is_said_about_nvlinks() -> None:
     assert [gpu.nvlinks for gpu in parse(VERSION_1).gpus] == [None, None]
 
 
+def test_virtual_functions_of_a_gpu_are_no_gpus() -> None:
+    text = nvswitch_machine("NVIDIA A100-SXM4-80GB", "20b2", 50000)
+    virtual = "".join(
+        f'<object type="PCIDev" pci_busid="0000:01:{place}" pci_type="0302 [10de:20b2] [10de:0000] a1 00"/>'
+        for place in ("00.4", "00.5", "01.0")
+    )
+    first = text.index('<object type="PCIDev"')
+    found = parse(text[:first] + virtual + text[first:])
+    assert [gpu.address for gpu in found.gpus] == ["0000:01:00.0", "0000:02:00.0"]
+
+
 def test_version_1_and_display_devices_without_a_driver() -> None:
     found = parse(VERSION_1)
     assert found.gpus == [

@@ -164,6 +164,37 @@ def test_a_list_and_blocks_of_the_same_devices() -> None:
     assert read(plain + BLOCKS).pci == read(BLOCKS).pci
 
 
+@pytest.mark.parametrize("count", [4, 16])
+@pytest.mark.parametrize("form", ["tree", "list", "blocks"])
+def test_virtual_functions_of_a_gpu_are_no_gpus(form: str, count: int) -> None:
+    """A host of vGPUs: they begin at function 4 and go on in further devices of the bus."""
+    places = [f"{number // 8:02x}.{number % 8}" for number in (0, *range(4, 4 + count))]
+    name = "NVIDIA Corporation GA100 [A100 PCIe 40GB]"
+    if form == "tree":
+        body = f"-[0000:00]---01.0-[41]--+-{places[0]}  {name}\n"
+        body += "".join(f"                        +-{place}  {name}\n" for place in places[1:-1])
+        body += f"                        \\-{places[-1]}  {name}\n"
+    else:
+        more = "\tNUMA node: 0\n\tKernel driver in use: nvidia\n\n" if form == "blocks" else ""
+        body = "00:01.0 PCI bridge [0604]: Intel Corporation Device [8086:352a]\n" + more
+        body += "".join(f"41:{place} 3D controller [0302]: {name} [10de:20f1] (rev a1)\n{more}" for place in places)
+    snapshot = text.read(body, "a")
+    assert [gpu.address for gpu in snapshot.gpus] == ["0000:41:00.0"]
+    # A tree names no class, and nothing but the first function of a device is taken for one there.
+    virtual = {device.address: device.sriov_of for device in snapshot.pci or [] if device.address > "0000:41:00.0"}
+    assert set(virtual.values()) <= {"0000:41:00.0"}
+    assert ("0000:41:00.4" in virtual) == (form != "tree")
+
+
+def test_gpus_side_by_side_on_a_guests_bus_are_gpus() -> None:
+    body = "".join(
+        f"01:{number:02x}.0 3D controller [0302]: NVIDIA Corporation GA100 [A100 PCIe 40GB] [10de:20f1] (rev a1)\n"
+        f"01:{number:02x}.1 Audio device [0403]: NVIDIA Corporation Device [10de:1aef] (rev a1)\n"
+        for number in range(3)
+    )
+    assert len(text.read(body, "a").gpus) == 3
+
+
 def test_one_v_has_some_details_in_its_flags() -> None:
     snapshot = read(
         "00:06.0 3D controller: NVIDIA Corporation Device 2335 (rev a1)\n"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from topoadvisor.snapshot import CallError, Driver, Gpu, P2p, Source, Struct
+from topoadvisor.snapshot import LOST, CallError, Driver, Gpu, P2p, Source, Struct
 
 IMPLAUSIBLE: Final = "ImplausibleValue"
 """Our own name for an answer that cannot be true, such as all ones."""
@@ -18,7 +18,6 @@ _READING: Final = ("nvmlDeviceGet", "nvmlSystemGet")
 """What a function that only reads begins with."""
 _FEATURE_ABSENT: Final = {"NotSupported", "FunctionNotFound", "AttributeError"}
 """Answers that say "this GPU, driver or pynvml has no such thing": they do not make the source incomplete."""
-_LOST: Final = "GpuIsLost"
 _SLOW_S: Final = 1.0
 """A call that takes longer is named, so that it can be blamed when it never returns."""
 
@@ -101,7 +100,7 @@ class Door:
         self.emit(Piece(error=error))
         if error.error not in _FEATURE_ABSENT:
             self.incomplete.append(error)
-        if error.error == _LOST and error.subject:
+        if error.error == LOST and error.subject:
             self.lost.add(error.subject.partition("/")[0])
 
     def text(self, call: str, *arguments: Any, subject: str | None = None) -> str | None:

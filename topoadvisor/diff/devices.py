@@ -100,6 +100,11 @@ def _existence(before: Snapshot, after: Snapshot, matched: Matched, ledger: Ledg
             continue
         text = f"{who(gpu).label} {gpu.name or ''}".rstrip() + " is gone"
         ledger.change("gpu-gone", f"gpu:{gpu.index}", "gpu", _identified(gpu), None, "error", text)
+    was_lost = before.lost_gpus() or ()
+    for old, new in matched.pairs:
+        if new.index in (after.lost_gpus() or ()) and old.index not in was_lost:
+            text = f"{who(old).label} does not answer any more: NVML says that it is lost"
+            ledger.change("gpu-gone", f"gpu:{old.index}", "lost", False, True, "error", text)
     for gpu in matched.new:
         if reason := reach.why_unlisted(before):
             ledger.only_one(who(gpu), "gpu", f"it ({reason})", None, gpu.name or "there")

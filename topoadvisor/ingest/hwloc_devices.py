@@ -95,6 +95,7 @@ def pci_devices(found: Found, with_cpus: set[int], wrong: Wrong, notes: list[str
         notes.append(f"the bridges above {lost} PCI devices are not in the file, so how near those are is not known")
     if found.nameless:
         notes.append(f"{found.nameless} PCI objects without an address are left out")
+    virtual = pci.virtual_gpus(address for address in wanted if _is_graphics(found.functions[address].device))
     near: dict[int, int | None] = {}
     devices = {}
     for address in sorted(wanted, key=pci.sort_key):
@@ -102,8 +103,12 @@ def pci_devices(found: Found, with_cpus: set[int], wrong: Wrong, notes: list[str
         numa = function.around_node
         if numa is None and (numa := near.get(id(function.around), -1)) == -1:
             numa = near[id(function.around)] = _node(function.around, with_cpus, wrong)
-        devices[address] = msgspec.structs.replace(function.device, numa_node=numa)
+        devices[address] = msgspec.structs.replace(function.device, numa_node=numa, sriov_of=virtual.get(address))
     return devices
+
+
+def _is_graphics(device: PciDevice) -> bool:
+    return device.vendor == pci.NVIDIA and (device.class_code or "").startswith("0x03")
 
 
 def _node(around: Element, with_cpus: set[int], wrong: Wrong) -> int | None:
@@ -123,7 +128,7 @@ def gpus(
     numbered: dict[int, Gpu] = {}
     rest: list[Gpu] = []
     for address, device in devices.items():
-        if device.vendor == pci.NVIDIA and (device.class_code or "").startswith("0x03"):
+        if _is_graphics(device) and device.sriov_of is None:
             gpu = _gpu(found.told_by(address), address, device, memory.get(address))
             number = _nvml_number(found.told_by(address), numbered, wrong)
             if number is None:

@@ -261,11 +261,12 @@ def _part(name: str, functions: dict[str, _Function], file: str) -> Part | None:
     kept = [functions[address] for address in sorted(wanted & set(functions), key=pci.sort_key)]
     if not kept:
         return None
+    virtual = pci.virtual_gpus(function.address for function in functions.values() if _is_graphics(function))
     return Part(
         Snapshot(
             sources=[source(name)],
-            gpus=_gpus([function for function in kept if _is_gpu(function)]),
-            pci=[_device(function) for function in kept],
+            gpus=_gpus([function for function in kept if _is_gpu(function) and function.address not in virtual]),
+            pci=[_device(function, virtual.get(function.address)) for function in kept],
         ),
         file,
         numbered=False,
@@ -284,14 +285,20 @@ def _board(function: _Function) -> str | None:
     return name["name"] if name and not _NOT_A_GPU.search(function.description) else None
 
 
-def _is_gpu(function: _Function) -> bool:
-    """An NVIDIA graphics device that this operating system drives itself; in a tree the name has to tell."""
-    if function.vendor != pci.NVIDIA or function.details.get("Kernel driver in use") == "vfio-pci":
+def _is_graphics(function: _Function) -> bool:
+    """A function of an NVIDIA graphics device, virtual ones included; in a tree the name has to tell."""
+    if function.vendor != pci.NVIDIA:
         return False
     if function.class_code is not None:
         return function.class_code.startswith(("0x0300", "0x0302"))
-    known = _board(function) is not None or catalogue.gpu_model(None, function.device) is not None
-    return known and function.address.endswith(".0")
+    return _board(function) is not None or catalogue.gpu_model(None, function.device) is not None
+
+
+def _is_gpu(function: _Function) -> bool:
+    """A graphics function that this operating system drives itself."""
+    given_away = function.details.get("Kernel driver in use") == "vfio-pci"
+    first = function.class_code is not None or function.address.endswith(".0")
+    return _is_graphics(function) and first and not given_away
 
 
 def _gpus(functions: Sequence[_Function]) -> list[Gpu]:
@@ -308,7 +315,7 @@ def _gpus(functions: Sequence[_Function]) -> list[Gpu]:
     ]
 
 
-def _device(function: _Function) -> PciDevice:
+def _device(function: _Function, physical: str | None) -> PciDevice:
     details = function.details
     now, top = details.get("LnkSta", ""), details.get("LnkCap", "")
     acs = function.acs
@@ -330,6 +337,7 @@ def _device(function: _Function) -> PciDevice:
         iommu_group=details.get("IOMMU group"),
         port_type=function.port_type,
         acs_redirect=acs,
+        sriov_of=physical,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from topoadvisor import cpu_lists
 from topoadvisor.rules.facts_nics import ancestors
 from topoadvisor.rules.facts_node import is_gpu
-from topoadvisor.rules.scope import PCI, PROC, Fact, Known, Scope, Sources, Unknown, follow
+from topoadvisor.rules.scope import NVML, PCI, PROC, Fact, Known, Scope, Sources, Unknown, follow
 from topoadvisor.snapshot import Gpu, Host, PciDevice, Snapshot
 
 if TYPE_CHECKING:
@@ -31,15 +31,18 @@ def gather(
     topology: Topology,
     sources: Sources,
 ) -> None:
-    """Record `gdr.*` about paths, `pcie.*`, `gpus.pci_count`, and of each GPU its slot and its CPUs."""
+    """Record `gdr.*` about paths, `pcie.*`, which GPUs are on the bus or lost, and each GPU's slot and CPUs."""
     devices = {device.address: device for device in snapshot.pci or []}
     read = snapshot.pci is not None
     origin, why = sources.origin(*PCI), sources.why(*PCI)
-    present = [device for device in devices.values() if is_gpu(device)]
+    present = [device for device in devices.values() if is_gpu(device) and device.sriov_of is None]
     node.read("gpus.pci_count", len(present) if read and present else None, origin, why)
     loose = [device.address for device in present if device.driver is None]
     told = read and any(device.driver for device in devices.values())
     node.read("gpus.unbound", loose if told else None, origin, why)
+    lost = snapshot.lost_gpus()
+    labels = None if lost is None else [f"GPU{index}" for index in lost]
+    node.read("gpus.lost", labels, sources.origin(*NVML), sources.why(*NVML))
     for gpu in snapshot.gpus:
         chipset = _in_chipset(devices, gpu) if read and gpu.address in devices else None
         gpus[gpu.index].read("gpu.pcie.chipset", chipset, origin, why)
