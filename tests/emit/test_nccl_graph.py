@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
+from itertools import pairwise, permutations
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pytest
 
 from topoadvisor import files
@@ -16,12 +19,17 @@ from topoadvisor.emit import nccl_graph
 from topoadvisor.emit.nccl_graph import Given
 from topoadvisor.errors import Declined, InputError, TopoAdvisorError
 from topoadvisor.ingest import assume, detect
+from topoadvisor.measurements.model import Measurement
 from topoadvisor.nccl import graph_xml
 from topoadvisor.nccl.graph_xml import Channel, Graph
+from topoadvisor.plan import Model
 from topoadvisor.snapshot import Snapshot
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real machines is not here")
+
+
+MODELS: Final[tuple[Model, ...]] = ("nccl", "expected", "measured")
 
 
 def machine(name: str) -> Snapshot:
@@ -66,6 +74,41 @@ def test_rings_as_good_as_nccls_own_are_not_written() -> None:
     (graph,) = graph_xml.read(text, file="x")
     assert len(graph.channels) >= 12
     assert "because of --force" in remarks[0]
+
+
+def measured(rate: Callable[[int, int], float], *more: Measurement) -> Snapshot:
+    """Eight H100 through NVSwitches with copies between all of them."""
+    copies = [
+        Measurement(kind="peer-copy", subject=f"gpu:{a}>gpu:{b}", gbps=rate(a, b), peer_access=True, data_ok=True)
+        for a, b in permutations(range(8), 2)
+    ]
+    return msgspec.structs.replace(machine("dgx-h100"), measurements=[*copies, *more])
+
+
+def test_by_the_measured_model_both_sets_are_rated_by_what_was_measured() -> None:
+    """By NCCL's constants all pairs of NVSwitches are alike, and its own ring goes over the slow one."""
+    slow = measured(lambda a, b: 120.0 if {a, b} == {0, 1} else 395.0)
+    own = dump(*[tuple(range(8))] * 12, each=30.0)
+    text, _ = nccl_graph.render(slow, model="measured", against=own)
+    assert "395 GB/s against 120 of NCCL's own 12 rings, by measured copies: +229.2%." in text
+    (graph,) = graph_xml.read(text, file="x")
+    assert all({0, 1} != set(hop) for channel in graph.channels for hop in pairwise([*channel.gpus, channel.gpus[0]]))
+    with pytest.raises(
+        Declined, match=r"by NCCL's constants the best rings carry 370\.8 GB/s, no more than NCCL's own"
+    ):
+        nccl_graph.render(slow, model="nccl", against=own)
+    with pytest.raises(Declined, match="by measured copies the best rings carry 395 GB/s, no more than NCCL's own"):
+        nccl_graph.render(measured(lambda a, b: 395.0), model="measured", against=own)
+
+
+def test_no_graph_file_repairs_copies_that_failed() -> None:
+    hung = Measurement(kind="peer-copy-both", subject="gpu:0<>gpu:1", outcome="timeout")
+    for model in MODELS:
+        with pytest.raises(Declined, match="copies failed when they were measured between GPU0–GPU1"):
+            nccl_graph.render(measured(lambda a, b: 395.0, hung), model=model)
+    text, remarks = nccl_graph.render(measured(lambda a, b: 395.0, hung), model="measured", force=True)
+    assert "not compared with NCCL's own rings" in text
+    assert any("Not compared with NCCL's own rings" in remark for remark in remarks)
 
 
 def test_without_a_dump_nccls_own_search_is_repeated() -> None:

@@ -1,7 +1,8 @@
 """The best equal-speed rings as a file for NCCL_GRAPH_FILE, where they beat the rings that NCCL chooses itself.
 
-Both are rated on the same links, those of NCCL's own model, so a difference is one of the rings and not of the numbers
-that NCCL writes beside them. NCCL checks almost nothing of such a file, so it is checked here, and read back.
+Both are rated on the same links, those of NCCL's own model or as they were measured, so a difference is one of the
+rings and not of the numbers that NCCL writes beside them. NCCL checks almost nothing of such a file, so it is checked
+here, and read back.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def render(
 ) -> tuple[str, list[str]]:
     """The file, and what its user must know, one sentence each.
 
-    Raises Declined when NCCL's own rings are as good, TopoAdvisorError when there is nothing to compare with, when the
-    dump is of other GPUs, or when NCCL's bandwidths are not known.
+    Raises Declined when NCCL's own rings are as good or copies between these GPUs failed, TopoAdvisorError when there
+    is nothing to compare with, when the dump is of other GPUs, or when NCCL's bandwidths are not known.
     """
     document = planning.best_rings(snapshot, model=model, gpus=gpus)
     machine = planning.Machine(snapshot, model, as_advised=True)
@@ -61,6 +62,14 @@ def render(
     snapshot = machine.snapshot(len(document.gpus))
     view = nccl_view.of(snapshot, document.gpus)
     links = link_model.nccl(view)
+    usable = machine.usable(document.gpus)
+    if usable.failed and not force:
+        raise Declined(
+            "set no graph file: copies failed when they were measured between "
+            f"{link_model.shortened(list(usable.failed.values()))}, and trees and point-to-point traffic go there with "
+            "any rings",
+            hint="Repair that first; --force writes rings without these pairs.",
+        )
     if not document.channels:
         raise TopoAdvisorError(
             "there are no rings to write", hint=f"`topoadvisor rings --model {model}` says why: {document.notes[0]}"
@@ -81,8 +90,8 @@ def render(
         theirs = _predicted(snapshot, document.gpus)
     least = max(len(theirs), 1)
     orders = _as_many(ours, least, link_model.together(ours, links), graph_xml.most_channels(view.version))
-    total = link_model.together(orders, links) * len(orders)
-    told, remark = _margin(total, theirs, links, margin, force)
+    rated = _Rated(usable, "by measured copies") if model == "measured" else _Rated(links, "by NCCL's constants")
+    told, remark = _margin(orders, theirs, rated, margin, force)
     if against is None and theirs:
         remark.append(f"NCCL's own rings are those that its search finds when it is repeated here. {_HOW}")
     graph = _graph(orders, link_model.together(orders, links), view)
@@ -126,10 +135,31 @@ def _as_many(orders: list[tuple[int, ...]], least: int, each: float, most: int) 
     return [order for order in orders for _ in range(times)]
 
 
+@dataclass(frozen=True)
+class _Rated:
+    """What rings are held against each other on."""
+
+    links: LinkModel
+    how: str
+
+    def knows(self, orders: Sequence[tuple[int, ...]]) -> bool:
+        """Every hop of these rings is among them."""
+        place = {gpu: number for number, gpu in enumerate(self.links.gpus)}
+        hops = (hop for order in orders for hop in pairwise([*order, order[0]]))
+        return all((place[a], place[b]) in self.links.loads for a, b in hops)
+
+    def gbps(self, orders: Sequence[tuple[int, ...]]) -> float:
+        """GB/s of all these rings together, all as fast as the slowest."""
+        return link_model.together(orders, self.links) * len(orders)
+
+
 def _margin(
-    total: float, theirs: Sequence[tuple[int, ...]], links: LinkModel, margin: float, force: bool
+    ours: Sequence[tuple[int, ...]], theirs: Sequence[tuple[int, ...]], rated: _Rated, margin: float, force: bool
 ) -> tuple[str, list[str]]:
     """The line about the margin, and what is to be said when there is none to speak of. Raises Declined."""
+    if not rated.knows(theirs):
+        theirs = ()
+    total = rated.gbps(ours)
     if not theirs:
         if not force:
             raise TopoAdvisorError(
@@ -137,20 +167,18 @@ def _margin(
                 hint=f"{_HOW} Or: --force.",
             )
         return (
-            f"{total:.4g} GB/s by NCCL's constants; not compared with NCCL's own rings.",
+            f"{total:.4g} GB/s {rated.how}; not compared with NCCL's own rings.",
             ["Not compared with NCCL's own rings, which may be as good or better: measure with and without the file."],
         )
-    before = link_model.together(theirs, links) * len(theirs)
+    before = rated.gbps(theirs)
     gain = 100 * (total / before - 1)
-    line = (
-        f"{total:.4g} GB/s against {before:.4g} of NCCL's own {len(theirs)} rings, by NCCL's constants: {gain:+.1f}%."
-    )
+    line = f"{total:.4g} GB/s against {before:.4g} of NCCL's own {len(theirs)} rings, {rated.how}: {gain:+.1f}%."
     if gain >= margin:
         return line, []
     if not force:
         less = f"only {gain:.1f}% more than" if gain >= 0.05 else "no more than"
         raise Declined(
-            f"set no graph file: the best rings carry {total:.4g} GB/s, {less} NCCL's own ({before:.4g})",
+            f"set no graph file: {rated.how} the best rings carry {total:.4g} GB/s, {less} NCCL's own ({before:.4g})",
             hint="--margin sets the percentage; --force writes the file all the same.",
         )
     return line, [
