@@ -248,7 +248,7 @@ gpu.mig bool | MIG is on
 gpu.measured.host_outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of copies with the host
 gpu.measured.host_gbps number | measured copy with host memory, GB/s, the slower direction; 0 when not measured
 gpu.measured.host_usual_gbps number | what such copies reach elsewhere over a PCIe link of its generation and width
-gpu.measured.host_verdict text | pass, warn, fail, unknown: what `topoadvisor verify` says of copies with the host
+gpu.measured.host_verdict text | pass, warn, fail, unknown: copies with the host over these lanes, as `verify` judges
 gpu.measured.host_cause text | why, and what looks like the cause; or empty
 gpu.measured.host_failed bool | a copy from or to host memory timed out, crashed, failed or arrived changed
 gpu.virtualization text | none, passthrough, vgpu, host-vgpu, host-vsga
@@ -283,7 +283,7 @@ pair.measured.staged_outcome text | the same of copies through host memory, with
 pair.measured.failed bool | a direct copy timed out, crashed, failed or arrived changed
 pair.measured.failed_copies texts | the direct copies that did, and how
 pair.measured.peer_denied bool | CUDA allowed no peer access when copies were measured, although the driver grants it
-pair.measured.verdict text | pass, warn, fail, unknown: what `topoadvisor verify` says of the copies between the two
+pair.measured.verdict text | pass, warn, fail, unknown: copies over these links, as `verify` judges them
 pair.measured.cause text | why, and what looks like the cause; or empty
 pair.measured.usual_gbps number | what peer copies reach elsewhere over such a link, GB/s one way
 pair.measured.slow_way text | the direction whose direct copy is slower by more than a tenth, else both GPUs

@@ -258,3 +258,17 @@ def test_copies_without_peer_access_where_it_is_granted_have_one_truth() -> None
     )
     (note,) = [each for each in planning.best_rings(found, model="measured").notes if "peer access" in each]
     assert note.endswith("they stand here as on paper: GPU0 to GPU1, GPU1 to GPU0.")
+
+
+@pytest.mark.parametrize(("share", "fires"), [(1.0, False), (0.5, True)])
+def test_lanes_that_are_missing_explain_what_is_slow_and_are_no_second_finding(share: float, fires: bool) -> None:
+    """GPU1 runs on 8 of its 16 lanes, which PCI001 says; such a link lets 27.6 GB/s through."""
+    snapshot = detect.read(["fixture:2x5090-container"], stdin=io.BytesIO())
+    runs = [copy(way, 27.6 * share, "host-copy") for way in ("host>gpu:1", "gpu:1>host")]
+    found = {each.id: each for each in advise.advise(msgspec.structs.replace(snapshot, measurements=runs)).findings}
+    assert "PCI001" in found
+    assert ("PCI015" in found) is fires
+    if fires:
+        assert found["PCI015"].message.endswith(
+            "50% of what Gen5 x8 reaches elsewhere: GPU1 runs on 8 of its 16 PCIe lanes"
+        )

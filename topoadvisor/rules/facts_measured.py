@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final
+from typing import Final, TypeVar
 
 from topoadvisor.measurements import expectation
 from topoadvisor.measurements import runs as saved
@@ -24,6 +24,7 @@ _ORIGIN: Final = "measurement"
 _NOT_MEASURED: Final = "it was not measured; `topoadvisor verify` does"
 
 Key = tuple[int, int]
+_Any = TypeVar("_Any", Judgement, HostJudgement)
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,21 @@ def judged(snapshot: Snapshot, topology: Topology) -> Judged:
         if (a.index, b.index) in by_pair and topology.find(f"gpu:{a.index}", f"gpu:{b.index}") is not None
     ]
     hosts = [expectation.host_facts(gpu) for gpu in snapshot.gpus]
-    found = judge(pairs, copies)
+    bare = judge([replace(each, slots=(), down=()) for each in pairs], copies)
+    found = [_worse(*each) for each in zip(judge(pairs, copies), bare, strict=True)]
+    bare_hosts = judge_hosts([replace(each, slots=()) for each in hosts], copies)
+    found_hosts = [_worse(*each) for each in zip(judge_hosts(hosts, copies), bare_hosts, strict=True)]
     return Judged(
         by_pair,
         {(each.pair.a, each.pair.b): each for each in found},
-        {each.host.gpu: each for each in judge_hosts(hosts, copies)},
+        {each.host.gpu: each for each in found_hosts},
         judge_patterns(copies, found),
     )
+
+
+def _worse(full: _Any, bare: _Any) -> _Any:
+    """Missing lanes and NVLinks, which have rules of their own, explain what is slow, and are nothing by themselves."""
+    return bare if bare.verdict in ("pass", "unknown") else full
 
 
 def of_gpu(scope: Scope, found: HostJudgement | None) -> None:
