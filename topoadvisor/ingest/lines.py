@@ -23,10 +23,11 @@ _TERMINAL = r"""
   | [\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2060\ufeff]
 """
 _TAGS = r"t[drh]|table|thead|tbody|pre|code|samp|kbd|tt|br|p|div|span|font|b|i|u|em|strong"
-_SUSPECT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\\^\[&<?\u2190\u241b\xa0\u2000-\u2015\u202f\u2060\u2212\u3000\ufeff]")
+_SUSPECT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\\^\[&<>?\u2190\u241b\xa0\u2000-\u2015\u202f\u2060\u2212\u3000\ufeff]")
 _NOISE = re.compile(
     rf"""
-    (?P<space>&nbsp;|&\#(?:160|xa0);|[\xa0\u2000-\u200a\u202f\u3000])
+    ^(?:(?:>|&gt;)[ ]?)+                                 # a quotation in mail or Markdown
+  | (?P<space>&nbsp;|&\#(?:160|xa0);|[\xa0\u2000-\u200a\u202f\u3000])
   | (?P<tab>\\t|\^I|&\#x?0?9;|&tab;)
   | (?P<dash>[\u2010-\u2015\u2212])
   | (?P<bar><t[dh](?:\s[^<>]{{0,200}})?>|</tr>)
