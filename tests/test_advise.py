@@ -212,5 +212,12 @@ def test_of_a_single_port_whose_state_was_not_read_nothing_is_right() -> None:
     assert "RDMA port" not in str(advise.advise(text.read(matrix, "a")).already_right)
 
 
+def test_of_one_gpu_in_a_job_on_several_machines_the_network_is_told() -> None:
+    assert advise.advise(load("1xh200-kvm")).set_nothing == "One GPU has no peer to talk to on this machine."
+    several = advise.advise(load("1xh200-kvm", job__nodes=2)).set_nothing
+    assert several is not None
+    assert several.endswith("on this machine, and NCCL finds the network to other machines by itself.")
+
+
 def test_nvlink_through_a_third_gpu_is_told() -> None:
     assert "on 28 pairs (12 through a GPU in between) here" in str(advise.advise(load("dgx-1v")).set_nothing)

@@ -282,7 +282,10 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     """Why no variable needs to be set here, in words that stand on facts."""
     nccl = _nccl(base)
     if _value(base, "gpus.count") == 1:
-        return "One GPU has no peer to talk to on this machine."
+        network = (
+            ", and NCCL finds the network to other machines by itself" if (_value(base, "job.nodes") or 1) > 1 else ""
+        )
+        return f"One GPU has no peer to talk to on this machine{network}."
     if _value(base, "gpus.mig"):
         return "No variable gives MIG slices a way to each other."
     if _value(base, "nvlink.refused_pairs"):

@@ -77,7 +77,7 @@ p2p.worst_class text | `nvidia-smi` class of the farthest two GPUs over PCIe; em
 p2p.uplink_groups text | groups of GPUs behind one PCIe switch or tree of switches; empty when none
 p2p.largest_uplink_group int | GPUs in the largest of these groups; 0 when none
 p2p.staged_pairs int | pairs that NCCL stages through shared host memory
-p2p.staged_pairs_within_numa int | those of them whose PCIe path stays inside one NUMA node
+p2p.staged_pairs_within_numa int | those of them without NVLink whose PCIe path stays inside one NUMA node
 p2p.network_pairs int | pairs of this machine that NCCL sends over the network
 p2p.pcie_pairs int | pairs without NVLink that NCCL lets talk directly over PCIe
 p2p.direct_host_pairs int | pairs without NVLink that NCCL lets talk directly through a host bridge

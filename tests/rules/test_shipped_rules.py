@@ -149,6 +149,21 @@ def test_nps4_is_no_advice_where_all_staged_pairs_cross_the_sockets() -> None:
     assert found.verdict == "fires"
 
 
+def test_nps4_is_no_advice_for_bridged_pairs_or_where_something_else_than_speed_was_reported() -> None:
+    off = {"env.NCCL_P2P_DISABLE": "1"}
+    bridged, hang = {"machine": "4xa100-pcie", "assume": off}, {"machine": "8x4090", "assume": {"job.symptom": "hang"}}
+    for case in (bridged, hang):
+        assert not [each for each in outcomes(RULES["P2P031"], case) if each.verdict == "fires"]
+    assert [each.verdict for each in outcomes(RULES["P2P031"], {"machine": "8x4090"})] == ["fires"]
+
+
+def test_one_gpu_is_no_gpus() -> None:
+    machine = fixture("1xh200-kvm")
+    base = facts.gather(machine, graph.build(machine))
+    said = engine.render("on {gpus.count} GPUs, {gpus.count} of {gpus.count} GPUs", base, base.subjects["node"][0])
+    assert said == "on 1 GPU, 1 of 1 GPUs"
+
+
 def test_nps4_and_the_level_to_measure_do_not_contradict_each_other() -> None:
     """Where a wider P2P level is worth a measurement, no rule says that no variable belongs there."""
     near = {"machine": "4xa100-pcie", "assume": {"pair[0,1].link_class": "NODE"}}

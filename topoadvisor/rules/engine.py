@@ -21,6 +21,7 @@ from topoadvisor.vocabulary import KINDS, kind_of
 Verdict = Literal["fires", "quiet", "unknown", "not-applicable"]
 
 UNKNOWN: Final = "unknown"
+_ONE_OF_MANY: Final = re.compile(r"(?<! of )\b1 (pair|GPU|port|CPU|rank|time)s\b")
 
 
 @dataclass(frozen=True)
@@ -321,7 +322,7 @@ def render(template: str, facts: FactBase, subject: Subject) -> str:
         fact = _or_unknown(lambda name: facts.fact(name, subject), match[1])
         return spell(fact.value, match[1]) if isinstance(fact, Known) else UNKNOWN
 
-    return PLACEHOLDER.sub(replace, template)
+    return _ONE_OF_MANY.sub(r"1 \1", PLACEHOLDER.sub(replace, template))
 
 
 @dataclass(frozen=True)

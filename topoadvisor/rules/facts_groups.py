@@ -61,9 +61,10 @@ def _equals_behind_a_switch(scope: Scope) -> Fact:
 
 
 def _staged_within_a_node(scope: Scope) -> Fact:
-    """Whether a pair below one NUMA node is staged; unknown only when both answers matter."""
+    """Whether a pair below one NUMA node without NVLink is staged; unknown only when all answers matter."""
     direct = follow(lambda way: way != "SHM", scope.facts["pair.nccl.transport"])
-    return none_of([direct, follow(lambda name: name == "SYS", scope.facts["pair.pcie_class"])])
+    linked = follow(lambda count: count > 0, scope.facts["pair.nvlinks"])
+    return none_of([direct, linked, follow(lambda name: name == "SYS", scope.facts["pair.pcie_class"])])
 
 
 def _direct_over_host(scope: Scope) -> Fact:
