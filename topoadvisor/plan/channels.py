@@ -13,18 +13,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from topoadvisor.plan.meshes import Mesh
 from topoadvisor.plan.optimum import Optimum, Space
 from topoadvisor.plan.packing import Packed, Packing
 from topoadvisor.plan.pricing import ENUMERATED
-from topoadvisor.plan.problem import SAME, Problem, Ring, loads_of
-
-MOST_CHANNELS: Final = 32
-"""`MAXCHANNELS` allows more, but NCCL's search and its graph files stop here (`src/graph/search.cc`)."""
+from topoadvisor.plan.problem import MOST_CHANNELS, SAME, Problem, Ring, loads_of
 
 _EFFORT: Final = 150
 """Linear programs in looking for rings one by one, and again in exchanging them; 8 GPUs take about 2 ms for each."""
 _EFFORT_LARGE: Final = 1000
-"""The same above `pricing.ENUMERATED` nodes; a full mesh of 16 takes 3 s in all."""
+"""The same above `pricing.ENUMERATED` nodes; 16 GPUs take 3 s at most."""
 _PEELING: Final = 60
 """The same in looking for fewer rings of different speeds."""
 _TRIES: Final = 8
@@ -57,6 +55,8 @@ def equal_speed(
     counts = range(1, MOST_CHANNELS + 1) if channels is None else (channels,)
     search = _Search(Packing(problem, space, best), best, counts)
     search.round(space)
+    if problem.n > ENUMERATED:
+        search.draw(Mesh(space, best.bound))
     search.run(_EFFORT if problem.n <= ENUMERATED else _EFFORT_LARGE)
     rings = search.rings
     each = min(search.gbps / rings.total(), best.bound / rings.total())
@@ -85,6 +85,12 @@ class _Search:
             gbps = _total(columns, times)
             if gbps > self.gbps * (1 + SAME):
                 self._take(_counted(orders, times), gbps)
+
+    def draw(self, mesh: Mesh) -> None:
+        """Take the best that the hops of a mesh give."""
+        for speed, count in self._open():
+            if self._better(speed, count):
+                self._judge(mesh.rings(speed, count))
 
     def run(self, effort: float) -> None:
         """Look for more, and for fewer rings that carry as much."""

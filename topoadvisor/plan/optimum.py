@@ -8,7 +8,7 @@ at any bandwidth. It is a linear program with one column a ring; rings are broug
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from topoadvisor.plan import pricing
 from topoadvisor.plan.linear import maximise
+from topoadvisor.plan.meshes import Mesh
 from topoadvisor.plan.problem import SAME, Problem, Ring, limit, rate
 
 _STARTERS: Final = 40
@@ -127,13 +128,19 @@ def optimum(problem: Problem, space: Space | None = None) -> Optimum | None:
     _, least = space.cheapest(prices)
     if least <= 0:
         return None
-    prices = prices / least
+    prices = min(prices / least, *_cuts(space), key=lambda each: float(each.sum()))
     bound = float(prices.sum())
+    if problem.n > pricing.ENUMERATED:
+        drawn = Mesh(space, bound).most()
+        orders = np.vstack([orders, *(order for order in sorted(drawn) if order not in map(tuple, orders.tolist()))])
+        columns = space.columns(orders)
     rounds = _rounds(problem.n)
     for done in range(1, rounds + 1):
         solution = maximise(columns * unit)
         reached = float(solution.values.sum() * unit)
         last = done == rounds
+        if reached >= bound * (1 - SAME):
+            break
         more, least = space.cheapest(solution.prices * unit, prove=last or problem.n <= pricing.EXACT)
         new = _without(more, orders)
         if not new and not last and problem.n > pricing.EXACT:
@@ -159,6 +166,19 @@ def _in_index_order(problem: Problem) -> Optimum | None:
     if most.link is None or not 0 < reached < math.inf or reached < most.gbps * (1 - SAME):
         return None
     return Optimum((Ring(order, reached),), reached, most.gbps, {most.link: 1 / most.uses})
+
+
+def _cuts(space: Space) -> Iterator[npt.NDArray[np.float64]]:
+    """For each node the prices of the links by which it is left, and entered, so that every ring pays at least 1."""
+    n = space.n
+    share, exists = space.share.reshape(n, n, -1), space.exists.reshape(n, n)
+    for node in range(n):
+        for hops in (share[node, exists[node]], share[exists[:, node], node]):
+            tightest = hops.max(axis=1, initial=0.0)
+            if tightest.all():
+                prices = np.zeros(hops.shape[1])
+                np.maximum.at(prices, hops.argmax(axis=1), 1 / tightest)
+                yield prices
 
 
 def _without(more: pricing.Orders, orders: pricing.Orders) -> list[list[int]]:

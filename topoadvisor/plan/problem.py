@@ -15,6 +15,8 @@ SAME: Final = 1e-6
 """Relative difference below which two totals are one: the solver's accuracy, and what ties are broken with."""
 TIE: Final = 1e-5
 """Relative difference below which two sets carry the same: above the solver's accuracy, below that of any bandwidth."""
+MOST_CHANNELS: Final = 32
+"""`MAXCHANNELS` allows more, but NCCL's search and its graph files stop here (`src/graph/search.cc`)."""
 
 
 @dataclass(frozen=True)
