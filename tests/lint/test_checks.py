@@ -305,7 +305,7 @@ def test_the_machine_is_judged_by_the_rules() -> None:
         ("NCCL_P2P_LEVEL=NVL", "dgx-1v", "ENV174", "12 pairs (GPU0-GPU5, GPU0-GPU6, GPU0-GPU7, GPU1-GPU4, …): SHM"),
         ("NCCL_NVB_DISABLE=1", "dgx-1v", "ENV174", "instead of P2P/indirect"),
         ("NCCL_SHM_DISABLE=1", "dgx-h100", "ENV173", "changes nothing"),
-        ("NCCL_SHM_DISABLE=1", "dgx-1v", "SYS002", "network stack"),
+        ("NCCL_SHM_DISABLE=1", "8x4090", "SYS002", "network stack"),
         ("NCCL_P2P_DISABLE=1", "4xa6000-acs", "ENV173", "changes nothing"),
         ("NCCL_P2P_DISABLE=1", "gh200", "P2P002", "turns NVLink off"),
         ("NCCL_NET_GDR_READ=0", "dgx-h100", "ENV174", "when sending"),

@@ -220,6 +220,12 @@ def test_an_old_list_of_protocols_that_allows_nothing_fails() -> None:
     assert any("every collective fails" in sentence for sentence in found.surprises)
 
 
+@pytest.mark.parametrize("name", ["NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_RAS_ENABLE", "NCCL_SET_STACK_SIZE"])
+def test_switches_that_are_compared_with_1(name: str) -> None:
+    assert (_read(name, "2").becomes, _read(name, "1").becomes) == ("0", "1")
+    assert _read(name, "2").surprises == ("only 1 acts, and 2 does nothing",)
+
+
 def test_excluding_ll_forces_ll128() -> None:
     assert any("LL128" in sentence for sentence in _read("NCCL_PROTO", "^LL").surprises)
     assert _read("NCCL_PROTO", "^LL128").surprises == ()

@@ -34,6 +34,13 @@ _LEAST: Final[Mapping[str, tuple[int, int | None]]] = {
 """Least and greatest number that goes into the communicator's configuration (`envConfigOverride` in `src/init.cc`)."""
 _NOT_SET: Final = -2
 _LARGEST_CLUSTER: Final = 8
+_ONLY_ONE_ACTS: Final = frozenset(
+    {
+        *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NET_DISABLE_INTRA"),
+        *("NCCL_GDRCOPY_ENABLE", "NCCL_RAS_ENABLE", "NCCL_SET_STACK_SIZE"),
+    }
+)
+"""Switches that NCCL compares with 1."""
 _AT_LEAST: Final = {"NCCL_PROGRESS_COUNTER_MONITOR_POLL_MS": 50, "NCCL_PROGRESS_COUNTER_MONITOR_STALE_MS": 1000}
 """`src/ras/progress_monitor.cc` of 2.32."""
 _SOCKET_THREADS: Final = 16
@@ -186,7 +193,7 @@ def _acts(info: SettingInfo, value: int, version: str | None) -> tuple[str | Non
             return "1", f"{value} acts as 1 does: on, without asking the GPU"
         case "NCCL_IB_DISABLE" if value not in (0, 1):
             return "1", f"every number but 0 disables, so {value} does, too"
-        case "NCCL_P2P_DISABLE" | "NCCL_GDRCOPY_ENABLE" if value not in (0, 1, -2):
+        case _ if name in _ONLY_ONE_ACTS and value not in (0, 1, -2):
             return "0", f"only 1 acts, and {value} does nothing"
         case _ if name in _AT_LEAST and value < _AT_LEAST[name]:
             return str(_AT_LEAST[name]), f"NCCL takes {_AT_LEAST[name]} for whatever is below"
