@@ -60,6 +60,32 @@ def test_nvlinks_are_counted_from_the_bandwidth_and_marked_as_inferred(version: 
     assert topology.pair("gpu:0", "gpu:1").origin.startswith("inferred")
 
 
+def test_a_link_between_two_gpus_is_one_of_both() -> None:
+    lines = logs.modern(2, 2, version="2.27.7", extra=[(0, line) for line in _BRIDGED])
+    assert classes(scanned(lines)) == {"gpu:0-gpu:1": "NV12"}
+
+
+_BRIDGED = (
+    "=== System : maxBw 240.0 totalBw 240.0 ===",
+    "CPU/0-0 (1/1/2)",
+    f"+ PCI[24.0] - GPU/0-{logs.bus(0)} (0)",
+    f"              + NVL[240.0] - GPU/0-{logs.bus(1)}",
+    f"+ PCI[24.0] - GPU/0-{logs.bus(1)} (1)",
+    f"              + NVL[240.0] - GPU/0-{logs.bus(0)}",
+    "==========================================",
+    f"GPU/0-{logs.bus(0)} :GPU/0-{logs.bus(0)} (0/5000.0/LOC) GPU/0-{logs.bus(1)} (1/240.0/NVL) CPU/0-0 (1/24.0/PHB) ",
+    f"GPU/0-{logs.bus(1)} :GPU/0-{logs.bus(0)} (1/240.0/NVL) GPU/0-{logs.bus(1)} (0/5000.0/LOC) CPU/0-0 (1/24.0/PHB) ",
+)
+"""Two GPUs with a bridge, as NCCL 2.27 prints them."""
+
+
+def test_a_tree_that_nccl_was_told_is_not_taken_for_the_machine_silently() -> None:
+    told = (0, "NCCL_TOPO_FILE set by environment to /x/topo.xml")
+    reason = scanned(logs.modern(4, 4, extra=[told, *logs.graph(0)])).sources[0].reason or ""
+    assert "NCCL_TOPO_FILE=/x/topo.xml" in reason
+    assert "NCCL_TOPO_FILE" not in (scanned(logs.modern(4, 4, extra=logs.graph(0))).sources[0].reason or "")
+
+
 def test_a_bandwidth_of_no_number_of_links_gives_no_links() -> None:
     found = scanned(logs.modern(4, 4, extra=logs.graph(0, nvlink=77.7)))
     assert {gpu.nvlinks is None for gpu in found.gpus} == {True}

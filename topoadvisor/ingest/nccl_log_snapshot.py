@@ -161,6 +161,8 @@ def _numbers(ranks: Mapping[str, Rank | None], notes: list[str]) -> dict[str, in
 
 
 def _from_tree(printed: HostTopology, ranks: Sequence[Rank], summary: Summary, notes: list[str]) -> Snapshot:
+    if told := summary.told_topology:
+        notes.append(f"its tree begins with {told}, and need not be that of the machine")
     nodes = {f"{node.kind}/{node.id}": node for node in printed.nodes}
     by_address = {rank.address: rank for rank in ranks}
     places = {node.address: name for name, node in nodes.items() if node.kind == "GPU" and node.address is not None}
@@ -275,16 +277,17 @@ def _nvlinks(
     version = max(summary.versions, key=lambda each: each.processes, default=None)
     speeds = _speeds(version.version if version is not None else None)
     found: dict[str, list[NvLink]] = {}
-    for wire in printed.wires:
-        if wire.kind != "NVL" or not wire.a.startswith("GPU/"):
-            continue
+    wires = [wire for wire in printed.wires if wire.kind == "NVL"]
+    # A wire between two GPUs is told once.
+    ends = [(a, b, wire) for wire in wires for a, b in ((wire.a, wire.b), (wire.b, wire.a)) if a.startswith("GPU/")]
+    for own, other, wire in ends:
         count = _count(wire.gbps, speeds)
         if count is None:
             notes.append(f"how many NVLinks make {wire.gbps:g} GB/s cannot be told, so NVLinks are left out")
             return None
-        links = found.setdefault(wire.a, [])
-        peer = nodes.get(wire.b)
-        kind = wire.b.partition("/")[0]
+        links = found.setdefault(own, [])
+        peer = nodes.get(other)
+        kind = other.partition("/")[0]
         for _ in range(count):
             links.append(
                 NvLink(

@@ -313,3 +313,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     warnings: list[Warned] = []
     notes: list[str] = []
     """What could not be read, or was cut."""
+
+    @property
+    def told_topology(self) -> str | None:
+        """The file that NCCL was told to begin its topology with: what it prints is not all read from the machine."""
+        told = [f"{each.name}={each.value}" for each in self.settings if each.name == "NCCL_TOPO_FILE"]
+        return ", ".join(told) or None

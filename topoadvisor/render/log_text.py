@@ -201,6 +201,10 @@ def _topology(log: Log, page: Page) -> None:
     if not (log.topologies or log.graphs or log.topology_xml or log.graph_xml):
         return
     page.heading("Topology as NCCL saw it")
+    if log.told_topology:
+        page.paragraph(
+            f"it begins with {log.told_topology}, and need not be that of the machine", first="  ", rest="    "
+        )
     for topology in log.topologies[:1]:
         kinds = Counter(node.kind for node in topology.nodes)
         if any(wire.kind == "NVL" and "NVS/" in wire.a + wire.b for wire in topology.wires):
@@ -238,7 +242,8 @@ def _gpus(topology: HostTopology) -> Iterator[str]:
             above.append(at)
             at = nodes[at].parent if at in nodes else None
         parts = [" → ".join(above)] if above else []
-        parts += [f"{wire.kind} {wire.gbps:g} GB/s to {wire.b}" for wire in topology.wires if wire.a == name]
+        ends = [(wire, wire.b if wire.a == name else wire.a) for wire in topology.wires if name in (wire.a, wire.b)]
+        parts += [f"{wire.kind} {wire.gbps:g} GB/s to {other}" for wire, other in ends]
         nets = [(path.type, path.b) for path in topology.paths if path.a == name and path.b.startswith("NET/")]
         known = [(NcclPath[kind], net) for kind, net in nets if kind in NcclPath.__members__]
         if known:
