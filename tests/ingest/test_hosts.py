@@ -12,7 +12,7 @@ import pytest
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import detect, host_marks, stream, text
 from topoadvisor.ingest.lines import cleaned, without
-from topoadvisor.snapshot import Snapshot, encode
+from topoadvisor.snapshot import Host, Snapshot, encode
 from topoadvisor.topology import graph
 
 LINKS = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV4\t0-31\t0\nGPU1\tNV4\t X \t0-31\t0\n\n"
@@ -207,6 +207,21 @@ def test_in_a_text_too_long_to_hold_parts_of_another_host_are_not_used(host: str
     snapshot = detect.from_bytes(body.encode(), file="long.txt")
     assert [len(gpu.nvlinks or ()) for gpu in snapshot.gpus] == [links, links]
     assert ("not used" in (snapshot.sources[0].reason or "")) is (links == 0)
+
+
+@pytest.mark.parametrize("mark", ["node{}: ", "[pod/worker-{}/main] ", "worker-7d9c-{} main ", "[1,{}]<stdout>: "])
+def test_in_a_text_too_long_to_hold_parts_behind_names_are_read(mark: str) -> None:
+    first, second = (mark.format(number) for number in (1, 2))
+    filler = marked(first, "step 1 of many\n" * (stream.WHOLE // 16))
+    other = CPUS.replace("0-31", "0-63").replace("x86_64", "aarch64")
+    alone = detect.from_bytes((marked(first, LINKS) + filler + marked(first, CPUS + STATUS)).encode(), file="long.txt")
+    assert alone.host == text.read(CPUS, "a").host
+    assert [len(gpu.nvlinks or ()) for gpu in alone.gpus] == [2, 2]
+    for late in (marked(first, CPUS) + marked(second, other), woven(marked(second, other), marked(first, CPUS))):
+        several = detect.from_bytes((marked(first, LINKS) + filler + late).encode(), file="long.txt")
+        # Which rank is on which host nothing says.
+        assert several.host == (Host() if "stdout" in mark else alone.host)
+        assert "not used, for it may be about another of the hosts here: lscpu" in (several.sources[0].reason or "")
 
 
 def test_texts_by_host_in_a_json_document() -> None:

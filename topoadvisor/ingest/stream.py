@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from topoadvisor.errors import InputError, Unrecognised
-from topoadvisor.ingest import hosts, split, text, unpack
+from topoadvisor.ingest import host_marks, hosts, split, text, unpack
 from topoadvisor.ingest import lines as line_reader
 from topoadvisor.ingest.lines import Line
 from topoadvisor.ingest.part import Part
@@ -71,6 +71,8 @@ _BEFORE, _AFTER = 3, 12
 """Lines kept around those of a table: the command above, elided rows, the legend below."""
 _CONTEXT: Final = 2000
 """Bytes in which the lines before are looked for."""
+_WOVEN: Final = 2000
+"""Lines for which other writers may come between two lines of a part."""
 _GAP: Final = 24
 """Empty lines that stand for what was left out, so that two tables stay two."""
 
@@ -355,9 +357,14 @@ class _Sieve:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._splitter = split.Splitter(file)
-        self._hosts: list[frozenset[str]] = []
-        """What the host of each section is called, where the lines above it say so."""
+        self._splitters = {"": split.Splitter(file)}
+        """By the name in front of the lines."""
+        self._sections: list[tuple[split.Section, frozenset[str]]] = []
+        """With what the host is called, where a name in front or the lines above say so."""
+        self._labels: set[str] = set()
+        """Names in front that may be those of several processes of one host."""
+        self._until = 0
+        """The line up to which a part behind names may go on."""
         self._number = 0
         self._lines: list[Line] = []
         self._last = 0
@@ -370,7 +377,7 @@ class _Sieve:
         following = 0
         place = 0
         while place < len(data):
-            if not (self._after or self._splitter.inside):
+            if not (self._after or self._splitters[""].inside or self._number < self._until):
                 while following < len(candidates) and candidates[following] < place:
                     following += 1
                 if following == len(candidates):
@@ -388,9 +395,17 @@ class _Sieve:
 
     def _line(self, raw: str, data: bytes, place: int) -> None:
         text = line_reader.cleaned(0, 0, raw).text if "\x1b" in raw else raw
-        self._splitter.feed(Line(0, self._number, text))
-        if len(self._splitter.sections) > len(self._hosts):
-            self._hosts.append(hosts.above([*self._before(data, place), text]))
+        name, printed = self._writer(text)
+        splitter = self._splitters[name]
+        known = len(splitter.sections)
+        if splitter.feed(Line(0, self._number, printed)) and name:
+            self._until = self._number + _WOVEN
+        if len(splitter.sections) > known:
+            whose = hosts.above([*self._before(data, place), text])
+            if name and not whose:
+                self._labels.add(name)
+                whose = frozenset({name})
+            self._sections.append((splitter.sections[-1], whose))
         if _DEVICES.search(text) and _TABLE_LINE.search(text):
             context = self._before(data, place)
             for back, line in zip(range(len(context), 0, -1), context, strict=True):
@@ -400,6 +415,17 @@ class _Sieve:
         elif self._after:
             self._after -= 1
             self._keep(self._number, raw)
+
+    def _writer(self, text: str) -> tuple[str, str]:
+        """The name in front of a line that belongs to a part, and what was printed behind it."""
+        found = host_marks.prefix(text)
+        if found is None or not found[0] or split.anchored(text):
+            return "", text
+        name, printed = found[0], text[found[1] :]
+        if name not in self._splitters and len(self._splitters) <= hosts.MOST and split.begun(printed):
+            self._splitters[name] = split.Splitter(self._file)
+        goes_on = name in self._splitters and (self._splitters[name].inside or split.begun(printed))
+        return (name, printed) if goes_on else ("", text)
 
     def _before(self, data: bytes, place: int) -> list[str]:
         """The lines above that of a place."""
@@ -422,14 +448,14 @@ class _Sieve:
         self._last = number
 
     def parts(self, end: bytes) -> list[Part]:
-        sections = self._splitter.sections
         tail = end[-200:].decode("utf-8", "replace")
         groups = hosts.groups(self._lines)
-        told = [groups[0].hosts, *self._hosts]
-        first = next((names for names in told if names), frozenset[str]())
-        strange = any(hosts.differ(first, names) for names in told)
+        told = [groups[0].hosts, *(names for _, names in self._sections)]
+        first = next((names for names in told if names - self._labels), frozenset[str]())
+        strange = len(self._labels) > 1 or any(hosts.differ(first, names) for names in told)
         # Of lines that were passed over nobody knows whose they are, so of several hosts only what is named is used.
-        used = [len(groups) == 1 and (not strange or bool(names & first)) for names in self._hosts]
+        used = [len(groups) == 1 and (not strange or bool(names & first)) for _, names in self._sections]
+        sections = [section for section, _ in self._sections]
         ours = [section for section, ok in zip(sections, used, strict=True) if ok]
         found, problem = text.of_first_host(groups, [ours, *([] for _ in groups[1:])], file=self._file, end=tail)
         if not found:
