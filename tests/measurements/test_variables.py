@@ -14,7 +14,7 @@ from topoadvisor import advise, estimates, planning, redact
 from topoadvisor.emit import nccl_conf, selection
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume, detect
-from topoadvisor.measurements import summary, variables
+from topoadvisor.measurements import counted, summary, variables
 from topoadvisor.measurements.model import Measurement, Trial
 from topoadvisor.snapshot import Assumption, Setting, Snapshot, decode, encode
 from topoadvisor.topology import graph
@@ -28,7 +28,7 @@ def machine(now: Mapping[str, str] | None, **more: Any) -> Snapshot:
     return msgspec.structs.replace(snapshot, settings=found, **more)
 
 
-def reduced(then: dict[str, str] | None, gbps: float = 270.0, **more: Any) -> Measurement:
+def reduced(then: dict[str, str] | None, gbps: float | None = 270.0, **more: Any) -> Measurement:
     fields = {"kind": "all_reduce", "subject": "gpu:0,gpu:1", "size_bytes": 64 << 20, "date": "2026-11-30", **more}
     return Measurement(gbps=gbps, variables=then, **fields)
 
@@ -91,8 +91,28 @@ def test_copies_depend_on_no_variable_and_what_failed_counts_under_any() -> None
     hung = reduced({}, outcome="timeout")
     snapshot = machine({"NCCL_P2P_DISABLE": "1"}, measurements=[copy, hung])
     lines = summary.lines(snapshot, graph.build(snapshot))
-    assert [line.partition(":")[0] for line in lines] == ["NV18 between GPUs", "all_reduce over 2 GPUs"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "NV18 between GPUs",
+        "all_reduce over 2 GPUs",
+        "Failed without NCCL_P2P_DISABLE=1 (environment), which is in force now",
+    ]
     assert "P2P042" in {finding.id for finding in advise.advise(snapshot).findings}
+
+
+def test_an_experiment_that_failed_hides_nothing_and_is_told_until_it_passes() -> None:
+    usual, failed = reduced({}, 300.0), reduced({"NCCL_PROTO": "LL128"}, None, outcome="wrong-data", date="2026-12-01")
+    snapshot = machine({}, measurements=[usual, failed])
+    found = counted.of(snapshot, graph.build(snapshot))
+    assert (found.counted, found.older) == ([usual, failed], [])
+    assert estimates.cost(snapshot, "all_reduce", [64 << 20]).rows[0].basis == "measured"
+    lines = summary.lines(snapshot, graph.build(snapshot))
+    assert lines[-1].startswith(
+        "Failed with NCCL_PROTO=LL128, which is not in force now: all_reduce GPU0, GPU1 at 64 MiB"
+    )
+    passes = reduced({}, 301.0, date="2026-12-02")
+    snapshot = machine({}, measurements=[usual, failed, passes])
+    found = counted.of(snapshot, graph.build(snapshot))
+    assert (found.counted, found.failed_otherwise) == ([passes], [])
 
 
 def test_an_assumed_variable_was_not_in_force() -> None:

@@ -26,19 +26,19 @@ class Measured:
     """With the reason."""
     otherwise: list[tuple[Measurement, str]]
     """Collectives that succeeded under other variables than are in force now, and how these differ."""
+    failed_otherwise: list[tuple[Measurement, str]]
+    """Those that failed under other variables, and have not passed since. They are among `counted`, too."""
 
 
 def of(snapshot: Snapshot, topology: Topology) -> Measured:
     """The measurements of a machine."""
-    alike, otherwise = [], []
-    for run, how in zip(snapshot.measurements, _otherwise(snapshot), strict=True):
-        if how is None:
-            alike.append(run)
-        else:
-            otherwise.append((run, how))
-    latest, older = runs.latest(alike, snapshot.driver.version)
-    found = Measured([], older, [], otherwise)
-    for run in latest:
+    told = list(zip(snapshot.measurements, _otherwise(snapshot), strict=True))
+    latest, older = runs.latest([run for run, how in told if how is None], snapshot.driver.version)
+    otherwise = [(run, how) for run, how in told if how is not None and not runs.failed(run)]
+    hows = {id(run): how for run, how in told if how is not None}
+    standing = runs.not_passed([run for run, _ in told if id(run) in hows and runs.failed(run)], latest)
+    found = Measured([], older, [], otherwise, [(run, hows[id(run)]) for run in standing])
+    for run in [*latest, *standing]:
         if (doubt := _doubt(run, topology)) is not None:
             found.doubted.append((run, doubt))
         else:
@@ -59,11 +59,11 @@ def most_busbw(topology: Topology, gpus: Sequence[str], collective: str) -> floa
 def _otherwise(snapshot: Snapshot) -> Iterator[str | None]:
     """For each measurement how NCCL's variables have changed since; None where they have not, or do not matter.
 
-    Copies do not depend on them, and what failed counts until it passes with those in force.
+    Copies do not depend on them.
     """
     known: dict[Hashable, str | None] = {}
     for run in snapshot.measurements:
-        if runs.failed(run) or not runs.collective(run):
+        if not runs.collective(run):
             yield None
             continue
         then = None if run.variables is None else frozenset(run.variables.items())

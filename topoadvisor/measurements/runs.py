@@ -44,6 +44,9 @@ FIRST: Final = (PEER, PEER_BOTH, TO_HOST, HOST_BOTH)
 _LIBRARY: Final = re.compile(r"NCCL ([0-9]+(?:\.[0-9]+)+)")
 """At the beginning of the method of a collective."""
 
+_OLDEST: Final = datetime.min.replace(tzinfo=UTC)
+"""Of a measurement without a date: any other is newer."""
+
 COPIES: Final = (
     *(PEER, PEER_BOTH, LATENCY, STAGED, STAGED_BOTH, READ, READ_BOTH, KERNEL, KERNEL_BOTH),
     *(TO_HOST, HOST_BOTH, RING, SWITCH),
@@ -151,13 +154,12 @@ def latest(runs: Sequence[Measurement], driver: str | None) -> tuple[list[Measur
 
     Of what was measured several times the newest decides, with this driver if any was; of equal dates the last.
     """
-    oldest = datetime.min.replace(tzinfo=UTC)
     order = sorted(
         range(len(runs)),
         key=lambda at: (
             runs[at].outcome != "skipped",
             _same(runs[at].driver, driver),
-            runs[at].moment or oldest,
+            runs[at].moment or _OLDEST,
             at,
         ),
         reverse=True,
@@ -173,6 +175,16 @@ def latest(runs: Sequence[Measurement], driver: str | None) -> tuple[list[Measur
         else:
             seen.add(size)
     return [run for at, run in enumerate(runs) if at not in older], [runs[at] for at in sorted(older)]
+
+
+def not_passed(broken: Iterable[Measurement], later: Iterable[Measurement]) -> list[Measurement]:
+    """Those that failed and of which no later one of the same succeeded."""
+    passed: dict[Hashable, datetime] = {}
+    for run in later:
+        if not failed(run) and run.outcome != "skipped":
+            thing = what(run), size_of(run)
+            passed[thing] = max(run.moment or _OLDEST, passed.get(thing, _OLDEST))
+    return [run for run in broken if passed.get((what(run), size_of(run)), _OLDEST) <= (run.moment or _OLDEST)]
 
 
 def not_replaced(older: Iterable[Measurement], newer: Iterable[Measurement]) -> list[Measurement]:

@@ -24,7 +24,8 @@ def lines(snapshot: Snapshot, topology: Topology) -> list[str]:
         *_patterns(found),
         *_collectives(found, len(snapshot.gpus)),
         *_elsewhere(found, snapshot.driver.version),
-        *_otherwise(measured.otherwise),
+        *_otherwise(measured.failed_otherwise, "Failed {}: "),
+        *_otherwise(measured.otherwise, "Measured {}, not counted: "),
         *_doubted(measured.doubted),
         *_older(measured.older),
     ]
@@ -37,14 +38,14 @@ def _elsewhere(found: Sequence[Measurement], driver: str | None) -> Iterator[str
         yield f"Measured with driver {other}: {what}; this is {driver}, so `topoadvisor verify --save` again"
 
 
-def _otherwise(found: Sequence[tuple[Measurement, str]]) -> Iterator[str]:
+def _otherwise(found: Sequence[tuple[Measurement, str]], words: str) -> Iterator[str]:
     by_how: dict[str, list[Measurement]] = {}
     for run, how in found:
         by_how.setdefault(how, []).append(run)
     for how, measured in by_how.items():
         named = [_with_date(each) for each in measured[:_MOST_TOLD]]
         more = f", and {len(measured) - _MOST_TOLD} more" if len(measured) > _MOST_TOLD else ""
-        yield f"Measured {how}, not counted: {'; '.join(named)}{more}"
+        yield f"{words.format(how)}{'; '.join(named)}{more}"
 
 
 def _doubted(found: Sequence[tuple[Measurement, str]]) -> Iterator[str]:
