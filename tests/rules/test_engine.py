@@ -260,3 +260,20 @@ def test_the_same_snapshot_gives_the_same_outcomes(machine: Machines, rule: Rule
     rules = [rule(subject="pair", when="pair.p2p.ok && gpus.count > 1", evidence=["pair.p2p.ok", "nccl.version"])]
     fields = {"gpus": 4, "joins": {(0, 1): "NV4", (2, 3): "NV4"}}
     assert engine.evaluate(rules, machine(**fields)) == engine.evaluate(rules, machine(**fields))
+
+
+@pytest.mark.parametrize(
+    ("when", "verdict"),
+    [
+        ('job.message.matches("refused")', "quiet"),
+        ('job.message.matches("refused") && cpu.sockets > 1', "quiet"),
+        ('job.message.matches("refused") || cpu.vendor == "AMD"', "fires"),
+        ('job.message.matches("refused") || has(cpu.vendor)', "fires"),
+        ('!job.message.matches("refused")', "fires"),
+        ('job.message == ""', "fires"),
+        ('job.message.matches("refused") || cpu.sockets > 1', "unknown"),
+    ],
+)
+def test_a_condition_on_a_message_that_nobody_gave(amd: FactBase, rule: Rules, when: str, verdict: str) -> None:
+    (outcome,) = engine.evaluate([rule(id="TST001", name="message", when=when)], amd)
+    assert outcome.verdict == verdict
