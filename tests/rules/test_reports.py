@@ -16,6 +16,7 @@ from topoadvisor.snapshot import Snapshot
 FIXTURES = sorted(path.parent.name for path in files.shipped("fixtures").glob("*/snapshot.json"))
 SYMPTOMS = ("hang", "slow", "refused", "crash", "wrong-data", "out-of-memory")
 MESSAGES: dict[str, list[str]] = yaml.safe_load((Path(__file__).parent / "messages.yaml").read_text(encoding="utf-8"))
+PAIR = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n"
 ALONE = "\tGPU0\tCPU Affinity\nGPU0\t X \t0-31\n"
 EIGHT = "".join(
     f"{'' if row < 0 else f'GPU{row}'}\t"
@@ -42,11 +43,13 @@ def answers(given: Advice) -> bool:
 
 
 @pytest.mark.parametrize("symptom", SYMPTOMS)
-@pytest.mark.parametrize("more", ["", "vm.guest=true", "job.nodes=2", "job.framework=vLLM"])
+@pytest.mark.parametrize(
+    "more", ["", "vm.guest=true", "job.nodes=2", "job.framework=vLLM", "p2p.ok=true", "iommu.mode=identity"]
+)
 def test_no_report_is_met_with_silence(symptom: str, more: str) -> None:
     machines = {name: files.shipped("fixtures") / name / "snapshot.json" for name in FIXTURES}
     read = {name: snapshot.decode(path.read_bytes(), file=str(path)) for name, path in machines.items()}
-    read |= {"one pasted GPU": pasted(ALONE), "eight pasted GPUs": pasted(EIGHT)}
+    read |= {"one pasted GPU": pasted(ALONE), "two pasted GPUs": pasted(PAIR), "eight pasted GPUs": pasted(EIGHT)}
     told = [f"job.symptom={symptom}", *filter(None, [more])]
     assert not [name for name, machine in read.items() if not answers(advice(machine, *told))]
 
