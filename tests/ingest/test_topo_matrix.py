@@ -12,6 +12,7 @@ from matrix_texts import one, parse, tabs
 
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import text as texts
+from topoadvisor.ingest import topo_matrix
 from topoadvisor.snapshot import DamagedCell, NvLink, P2p
 
 CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus"
@@ -484,3 +485,16 @@ def test_a_line_of_more_bars_than_any_drawn_table_has_is_no_row() -> None:
     drawn = "| | GPU0 | GPU1 |\n| GPU0 | X | SYS |\n| GPU1 | SYS | X |{bars}\n"
     assert parse(drawn.format(bars=""))[0].cells["GPU1"] == {"GPU0": "SYS"}
     assert "GPU1" not in parse(drawn.format(bars="|" * 2000))[0].cells
+
+
+@pytest.mark.parametrize(("nics", "strange"), [(0, False), (1, True), (2, True), (3, True)])
+def test_machines_of_one_make_are_told_apart_by_their_nics(nics: int, strange: bool) -> None:
+    """Two NICs as well: the same table again may be that of another node. A driver may show none of them."""
+
+    def table(count: int) -> str:
+        names = [f"NIC{number}" for number in range(count)]
+        rows = [["GPU0", " X ", "NV18", *["PIX"] * count], ["GPU1", "NV18", " X ", *["PIX"] * count]]
+        return "".join("\t".join(row) + "\n" for row in [["", "GPU0", "GPU1", *names], *rows])
+
+    found = topo_matrix.parse(f"one\n{table(2)}\nand another\n\n{table(nics)}", file="a")
+    assert [matrix.other_machine for matrix in found] == [False, strange]

@@ -314,7 +314,7 @@ def _same_machine(first: Matrix, other: Matrix) -> bool:
     whole = first.nics == other.nics and all(bool(mine) == bool(theirs) for mine, theirs in affinities)
     if whole:
         return changes in ({(True, False)}, {(False, True)})
-    return not changes and ({*first.nics} <= {*other.nics} or {*other.nics} <= {*first.nics})
+    return not changes and (first.nics == other.nics or not first.nics or not other.nics)
 
 
 def _matrix_part(reading: Reading, file: str, of_hosts: Sequence[Matrix]) -> Part:
