@@ -65,6 +65,14 @@ def test_a_job_on_two_hosts() -> None:
     assert found.notes == []
 
 
+def test_a_log_without_the_number_of_ranks_knows_the_least_only() -> None:
+    lines = [line for line in logs.old(4) if "nranks" not in line]
+    (communicator,) = read(lines).communicators
+    assert (communicator.size, communicator.at_least) == (4, True)
+    assert [rank.rank for rank in communicator.ranks] == [0, 1, 2, 3]
+    assert not read(logs.old(4)).communicators[0].at_least
+
+
 def test_nccl_2_7_without_announcement_or_identity() -> None:
     found = read(logs.old(4))
     assert [(each.version, each.processes) for each in found.versions] == [("2.7.8", 0)]

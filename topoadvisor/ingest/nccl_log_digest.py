@@ -196,7 +196,8 @@ def _communicator(
     for member in members:
         if member.rank is not None and (member.rank not in by_rank or member.complete):
             by_rank[member.rank] = member
-    size = _size(members)
+    printed_size = _size(members)
+    size = printed_size
     if not size:
         size = max((max(connection.a, connection.b) + 1 for connection in connections), default=0)
     printed, cut = rings.printed(members, size)
@@ -205,6 +206,7 @@ def _communicator(
     return Communicator(
         id=key[1] if key[0] == "id" else f"#{number + 1}",
         size=size,
+        at_least=not printed_size,
         ranks=[_rank(rank, member) for rank, member in sorted(by_rank.items())],
         complete=sum(member.complete for member in by_rank.values()),
         started=sum(member.started for member in by_rank.values()),

@@ -225,6 +225,8 @@ class Communicator(Struct, frozen=True, kw_only=True):
     id: str
     """NCCL's commId, or made up here (`#1`) for versions that print none."""
     size: int
+    at_least: bool = False
+    """The log does not say how many ranks there are; `size` is the least that its connections need."""
     ranks: list[Rank]
     """Those that the log names."""
     complete: int

@@ -61,6 +61,10 @@ def judge(summary: Summary, snapshot: Snapshot | None = None, source: str | None
     return judged(summary, found, unknown, source if snapshot is not None else None)
 
 
+def _processes(count: int) -> str:
+    return f"{count} process{'es' if count != 1 else ''}"
+
+
 def _with_origins(summary: Summary, snapshot: Snapshot | None) -> Summary:
     """Settings with where they stand, as far as the snapshot's files and environment hold the same value."""
     if snapshot is None or not snapshot.settings:
@@ -81,7 +85,7 @@ def _versions(view: View) -> Iterator[Finding]:
             "error",
             f"the ranks run different versions of NCCL: {'; '.join(said)}",
             subjects=[each.version for each in seen],
-            evidence=[f"NCCL version {each.version}: {each.processes} processes" for each in seen],
+            evidence=[f"NCCL version {each.version}: {_processes(each.processes)}" for each in seen],
             advice=["Use one image or environment for all ranks; NCCL refuses mixed versions, or hangs."],
         )
     elif len(seen) > 1:
@@ -106,7 +110,7 @@ def _networks(view: View) -> Iterator[Finding]:
                 "error" if kind == "network" else "warning",
                 f"the ranks use different {kind}s: {'; '.join(said)}",
                 subjects=names,
-                evidence=[f"{plugin.name}: {plugin.processes} processes" for plugin in seen],
+                evidence=[f"{plugin.name}: {_processes(plugin.processes)}" for plugin in seen],
                 advice=["All ranks need the same plugin, and RDMA devices that work: look at those that fell back."],
             )
 
@@ -129,7 +133,7 @@ def _settings(view: View) -> Iterator[Finding]:
                 "error" if must else "warning",
                 f"{name} differs between ranks: {'; '.join(said[:6])}",
                 subjects=[name],
-                evidence=[f"{setting.value}: {setting.processes} processes" for setting in seen[:6]],
+                evidence=[f"{setting.value}: {_processes(setting.processes)}" for setting in seen[:6]],
                 advice=["Set it to one value for all ranks, in one place."],
             )
         elif len(seen) == 1 and 0 < seen[0].processes < len(initialised):

@@ -127,7 +127,8 @@ def _line(title: str, items: Sequence[Interface]) -> str:
 
 
 def _communicator(communicator: Communicator, page: Page) -> None:
-    about = [f"{communicator.size} ranks"]
+    size = f"at least {communicator.size}" if communicator.at_least else str(communicator.size)
+    about = [f"{size} ranks"]
     if communicator.nodes is not None:
         about.append(_count(communicator.nodes, "node"))
     if communicator.channels is not None:
@@ -138,12 +139,14 @@ def _communicator(communicator: Communicator, page: Page) -> None:
         about.append("multi-node NVLink")
     page.heading(f"Communicator {communicator.id}: {', '.join(about)}")
     if len(communicator.ranks) < communicator.size:
-        page.paragraph(f"{len(communicator.ranks)} of {communicator.size} ranks are named in the log", first="  ")
+        page.paragraph(f"{len(communicator.ranks)} of {size} ranks are named in the log", first="  ")
     if communicator.started or communicator.complete:
         page.paragraph(f"initialised: {communicator.complete} of {len(communicator.ranks)}", first="  ")
     _transports(communicator, page)
     _rings(communicator.rings, page)
     for tree in communicator.trees[:_MOST_RINGS]:
+        if all(parent is None for parent in tree.parents[:_MOST_RANKS]):
+            continue
         shown = " ".join("?" if parent is None else str(parent) for parent in tree.parents[:_MOST_RANKS])
         more = " …" if len(tree.parents) > _MOST_RANKS else ""
         text = f"tree, parents of ranks 0, 1, …: {shown}{more}   {_channels(tree.channels)}"
