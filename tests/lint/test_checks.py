@@ -232,6 +232,17 @@ def test_what_is_not_certain_says_what_to_write(line: str, instead: list[str]) -
     assert bool(instead) == (finding.fix is None)
 
 
+def test_blanks_that_only_the_newest_nccl_passes_over() -> None:
+    (finding,) = told('export NCCL_DEBUG_SUBSYS="INIT, ENV"\n')
+    assert (
+        finding.message == "NCCL_DEBUG_SUBSYS=INIT, ENV is INIT,ENV since 2.30.7, and INIT before: leave the blanks out"
+    )
+    text = 'export NCCL_DEBUG_SUBSYS="INIT, ENV"\n'
+    assert fixes.apply(text, told(text))[0] == 'export NCCL_DEBUG_SUBSYS="INIT,ENV"\n'
+    assert codes(text, version="2.30.7") == []
+    assert codes(text, version="2.28.9") == ["ENV112"]
+
+
 def test_addresses_are_no_interfaces() -> None:
     (finding,) = told("export NCCL_SOCKET_IFNAME=10.0.0.5\n")
     assert "address" in finding.message

@@ -56,7 +56,7 @@ def check(assignment: Assignment, judge: Judge) -> Iterator[Found]:
     if found is None:
         return
     if not found.surprises and not found.fatal:
-        if info.parser == "strict-bool" and version is None:
+        if version is None and (info.parser == "strict-bool" or _trimmed(info, assignment.value)):
             yield from _strict_only(assignment, info, assignment.value)
         return
     yield from _judged(assignment, info, assignment.value, found, version)
@@ -133,9 +133,22 @@ def _strict_only(assignment: Assignment, info: SettingInfo, text: str) -> Iterat
         old = reading.read(info, text, last)
         new = reading.read(info, text)
         if old is not None and new is not None and old.becomes != new.becomes:
-            message = f"{info.name}={text} is {new.becomes} since {since}, and {old.becomes} before: write a number"
-            repair = rewritten(assignment, new.becomes) if new.becomes else None
+            words_differ = info.parser == "strict-bool"
+            instead = "write a number" if words_differ else "leave the blanks out"
+            taken = old.becomes or "not set"
+            message = f"{info.name}={text} is {new.becomes} since {since}, and {taken} before: {instead}"
+            meant = new.becomes if words_differ else "".join(text.split())
+            repair = rewritten(assignment, meant) if meant else None
             yield about(assignment, "ENV112", message, severity="info", becomes=old.becomes, repair=repair)
+
+
+def _trimmed(info: SettingInfo, text: str) -> bool:
+    """Whether only the strict parsers pass over the blanks in a value."""
+    return (
+        info.parser in ("debug", "debug-subsys", "debug-levels")
+        and len(text.split()) > 0
+        and text != "".join(text.split())
+    )
 
 
 def _is_switch(info: SettingInfo) -> bool:
