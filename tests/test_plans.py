@@ -107,6 +107,10 @@ def test_a_hybrid_cube_mesh_puts_tensor_groups_on_double_links() -> None:
             ["pair[0-3].p2p.nvlink=NS"],
             "NVLink joins GPU0-GPU3, but the driver answers that peers do not reach each other over it",
         ),
+        (
+            ["pair[0-3].p2p.read=NS", "pair[0-3].p2p.write=NS", "NCCL_IGNORE_DISABLED_P2P=1"],
+            "NVLink joins GPU0-GPU3, but the driver refuses peer access there, which NCCL_IGNORE_DISABLED_P2P hides",
+        ),
     ],
 )
 def test_where_nvlink_is_refused_everybody_says_the_same(answers: list[str], said: str) -> None:
@@ -121,6 +125,24 @@ def test_where_nvlink_is_refused_everybody_says_the_same(answers: list[str], sai
         with pytest.raises(NothingDetermined, match=said):
             refused()
     assert planning.pick(given, 2, busy=[3]).best.gpus == [1, 2]
+
+
+@pytest.mark.parametrize("off", ["NCCL_P2P_DISABLE=1", "NCCL_P2P_LEVEL=LOC"])
+@pytest.mark.parametrize("machine", ["dgx-1v", "dgx-h100"])
+def test_what_keeps_nccl_from_stopping_at_refused_nvlink_stays_and_is_planned_with(machine: str, off: str) -> None:
+    refused = ["pair[0-3].p2p.read=NS", "pair[0-3].p2p.write=NS"]
+    advice = plans.analyse(assume.apply(fixture(machine), assume.gather([*refused, off], None))).advice
+    name = off.partition("=")[0]
+    assert all(setting.name != name for setting in advice.settings)
+    kept = [
+        step.text for finding in advice.findings for step in finding.advice if step.text.startswith("Keep it until")
+    ]
+    assert len(kept) == 1
+    assert "(GPU0-GPU3)" in kept[0]
+    assert advice.plan is not None
+    assert advice.plan.transport == "staged through host memory"
+    without = plans.analyse(assume.apply(fixture(machine), assume.gather([off], None))).advice
+    assert [setting.action for setting in without.settings if setting.name == name] == ["unset"]
 
 
 def test_where_the_first_are_as_good_nothing_is_said_and_no_solver_is_loaded() -> None:

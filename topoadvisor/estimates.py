@@ -219,7 +219,7 @@ class Estimator:
         """
         key = tuple(sorted(gpus))
         if key not in self._found:
-            if (why := ways.no_plan(self._facts, key)) is not None:
+            if (why := ways.no_plan(self._facts, ways.in_force(self._facts), key)) is not None:
                 raise NothingDetermined(f"nothing is estimated: {why}", hint=planning.LEAVE_OUT)
             asked = Asked(key, None, "not asked", self._searches)
             self._found[key] = self._look(key, look(self._snapshot, asked))

@@ -80,11 +80,10 @@ class Machine:
         where MIG or a refused NVLink leaves nothing to plan.
         """
         job = job or len(chosen)
-        if self._as_advised and (why := ways.no_plan(self._of(job).base, chosen)) is not None:
-            raise NothingDetermined(
-                f"nothing is planned: {why}",
-                hint=LEAVE_OUT,
-            )
+        if self._as_advised:
+            found = self._of(job)
+            if (why := ways.no_plan(found.base, found.variables, chosen)) is not None:
+                raise NothingDetermined(f"nothing is planned: {why}", hint=LEAVE_OUT)
         if self._model == "nccl":
             return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job))
         links = link_model.expected(self._of(job).topology, self._network(job), chosen)

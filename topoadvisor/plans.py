@@ -47,9 +47,9 @@ def plan(snapshot: Snapshot, analysis: Analysis) -> Plan | None:
     """For the machine as it should be, not as a leftover variable makes it; None where there is nothing to plan."""
     topology, base = analysis.topology, analysis.facts
     visible = ways.visible(base, topology)
-    if ways.no_plan(base, visible) is not None:
-        return None
     advised = ways.as_advised(base, analysis.advice.settings)
+    if ways.no_plan(base, advised, visible) is not None:
+        return None
     nodes = tuple(f"gpu:{gpu}" for gpu in visible)
     found = rings.plan(replace(topology, gpus=nodes), ways.transports(base, advised), ways.failures(base))
     if found is None:
@@ -90,7 +90,8 @@ class _Choices:
         self._machine = Machine(snapshot, "expected", as_advised=True, analysis=analysis)
         self._gpus = self._machine.gpus
         alike = _all_alike(self._topology) and not ways.failures(analysis.facts)
-        few = len(self._gpus) > _MOST_GPUS or ways.no_plan(analysis.facts, self._gpus) is not None
+        advised = ways.as_advised(analysis.facts, analysis.advice.settings)
+        few = len(self._gpus) > _MOST_GPUS or ways.no_plan(analysis.facts, advised, self._gpus) is not None
         self._none = alike or few
 
     def picks(self) -> list[Pick]:

@@ -66,8 +66,7 @@ def transports(
 
     How far NCCL uses P2P by itself depends on how many GPUs a job has: `gpus`, or those that are visible.
     """
-    version = _value(base, "nccl.version")
-    user = user_p2p_level(variables["NCCL_P2P_DISABLE"] or None, variables["NCCL_P2P_LEVEL"] or None, version).level
+    user = _user_level(base, variables)
     level = user if user is not None else default_level(base, gpus)
     chosen: dict[tuple[str, str], str | None] = {}
     for subject in base.subjects["pair"]:
@@ -89,6 +88,11 @@ def relayed(base: FactBase) -> Iterator[tuple[str, str]]:
         if isinstance(path, Known) and path.value == NcclPath.NVB.name:
             a, b = subject.id.split("-")
             yield a, b
+
+
+def _user_level(base: FactBase, variables: Mapping[str, str]) -> NcclPath | None:
+    disable, level = variables["NCCL_P2P_DISABLE"] or None, variables["NCCL_P2P_LEVEL"] or None
+    return user_p2p_level(disable, level, _value(base, "nccl.version")).level
 
 
 def default_level(base: FactBase, gpus: int | None = None) -> NcclPath | None:
@@ -114,17 +118,24 @@ def visible(base: FactBase, topology: Topology) -> list[int]:
     return [gpu for gpu in every if f"GPU{gpu}" in selected] or every
 
 
-def no_plan(base: FactBase, gpus: Collection[int]) -> str | None:
-    """Why there is nothing to plan over these GPUs, by index, as the end of a sentence; None when there is."""
+def no_plan(base: FactBase, variables: Mapping[str, str], gpus: Collection[int]) -> str | None:
+    """Why there is nothing to plan over these GPUs, by index, as the end of a sentence; None when there is.
+
+    `variables` are the routing variables that the plan is for.
+    """
     nodes = [f"gpu:{gpu}" for gpu in gpus]
     mig = ((gpu.id, gpu.facts["gpu.mig"]) for gpu in base.subjects["gpu"] if gpu.id in nodes)
     sliced = [node for node, fact in mig if isinstance(fact, Known) and fact.value]
     if sliced:
         verb = "is" if len(sliced) == 1 else "are"
         return f"{_labels(sliced)} {verb} in MIG mode, and slices have no way to each other or to another GPU"
+    if _user_level(base, variables) is NcclPath.LOC:
+        return None
     among = [pair for pair in base.subjects["pair"] if set(pair.id.split("-")) <= set(nodes) and _read(pair, "nvlinks")]
     if refused := [pair.id for pair in among if _read(pair, "p2p.refused")]:
-        return f"NVLink joins {_labels(refused)}, but the driver refuses peer access there: NCCL stops with an error"
+        hidden = parse_int(_value(base, "env.NCCL_IGNORE_DISABLED_P2P") or "")
+        then = ", which NCCL_IGNORE_DISABLED_P2P hides" if hidden else ": NCCL stops with an error"
+        return f"NVLink joins {_labels(refused)}, but the driver refuses peer access there{then}"
     if doubted := [pair.id for pair in among if is_refusal(_read(pair, "p2p.nvlink"))]:
         return f"NVLink joins {_labels(doubted)}, but the driver answers that peers do not reach each other over it"
     return None
