@@ -305,6 +305,12 @@ def test_the_model_of_a_cpu_names_its_maker() -> None:
         ({"iommu.translated": True}, {"iommu.mode": "DMA", "iommu.enabled": True}),
         ({"vm.guest": False}, {"vm.hypervisor": "none"}),
         ({"container.any": False}, {"container.kind": "none"}),
+        ({"platform.product": "g5.12xlarge"}, {"vm.guest": True}),
+        ({"platform.product": "p6-b200.48xlarge"}, {"vm.guest": True}),
+        ({"platform.product": "Standard_ND96isr_H100_v5"}, {"vm.guest": True}),
+        ({"platform.product": "a3-megagpu-8g"}, {"vm.guest": True}),
+        ({"platform.product": "BM.GPU.H100.8"}, {"vm.guest": False, "vm.hypervisor": "none"}),
+        ({"platform.product": "g4dn.metal"}, {"vm.guest": False}),
         ({"gpus.model": "NVIDIA L40S"}, {"gpu.name": "NVIDIA L40S", "gpus.architecture": "ada"}),
         ({"gpus.models": ["NVIDIA L40S"]}, {"gpus.model": "NVIDIA L40S"}),
         ({"fabric.completed": True}, {"gpu.fabric.state": "completed"}),
@@ -322,6 +328,11 @@ def test_a_fact_made_from_others_says_something_of_those(said: dict[str, object]
     for name, value in follows.items():
         found = [base.fact(name, subject) for subject in base.subjects[kind_of(name)]]
         assert [each.value if isinstance(each, facts.Known) else each for each in found] == [value] * len(found), name
+
+
+def test_a_product_that_is_no_machine_type_says_nothing_of_guests() -> None:
+    machine = assume.apply(THREE, [Assumption(fact="platform.product", value="AS -4124GS-TNR")])
+    assert [each.fact for each in machine.assumptions] == ["platform.product"]
 
 
 def test_one_pair_that_was_named_wins_over_all_pairs() -> None:

@@ -87,6 +87,7 @@ def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
 
 
 _MEANS: Final[dict[str, Callable[[Any, int], Mapping[str, Any]]]] = {
+    "platform.product": lambda product, _: _known({"vm.guest": _virtual(product)}),
     "cpu.model_name": lambda model, _: _known({"cpu.vendor": catalogue.cpu_maker(model)}),
     "gpus.model": lambda model, _: {"gpu.name": model},
     "gpus.models": lambda models, _: {"gpu.name": models[0]} if len(models) == 1 else {},
@@ -117,6 +118,19 @@ _MEANS: Final[dict[str, Callable[[Any, int], Mapping[str, Any]]]] = {
 """Fact → its value and the number of GPUs → what that says of the facts which it is made from, as far as it does."""
 _TWO: Final = 2
 """GPUs of which there is one pair: what is said of some pair is said of it."""
+
+
+_MACHINES: Final = re.compile(
+    r"(?P<bare>[a-z]+[0-9]\w*(?:-\w+)?\.metal\S*|BM\.GPU\S*|a[2-4]x?-\S+-metal)"
+    r"|(?:[a-z]+[0-9]\w*(?:-\w+)?\.[0-9]*x?large|VM\.GPU\S*|(?:a[2-4]x?|g[24])-\S+|Standard_N[A-Z]\S+)"
+)
+"""Machine types of Amazon, Oracle, Google and Azure that have GPUs, the bare ones apart from the virtual ones."""
+
+
+def _virtual(product: str) -> bool | None:
+    """Whether a machine type of a cloud is a virtual machine; None for what is none of them."""
+    found = _MACHINES.fullmatch(product)
+    return None if found is None else found["bare"] is None
 
 
 def _known(facts: Mapping[str, Any]) -> Mapping[str, Any]:
