@@ -183,11 +183,12 @@ def test_a_link_whose_far_end_is_lost_makes_the_type_unknown() -> None:
     )
 
 
-def test_an_address_that_may_be_a_gpu_or_a_switch_is_looked_up() -> None:
+@pytest.mark.parametrize("code", ["0x0680", "0x068000"])
+def test_an_address_that_may_be_a_gpu_or_a_switch_is_looked_up(code: str) -> None:
     links = [NvLink(link=0, active=True, remote_address="0000:09:00.0")]
     gpus = [card(index, f"0000:0{3 + index}:00.0", nvlinks=links) for index in range(2)]
     assert nccl_view.of(machine(gpus=gpus)).pairs["GPU0", "GPU1"].kind is None
-    switch = PciDevice(address="0000:09:00.0", class_code="0x068000", root="0000:00")
+    switch = PciDevice(address="0000:09:00.0", class_code=code, root="0000:00")
     seen = machine(gpus=gpus, pci=[*SWITCHED, switch])
     assert nccl_view.of(seen).pairs["GPU0", "GPU1"].kind is NcclPath.NVL
 

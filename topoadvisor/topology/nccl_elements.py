@@ -17,6 +17,8 @@ from topoadvisor.topology.model import Topology
 GPU_CLASS: Final = "0x030200"
 _NIC_CLASS: Final = "0x020700"
 _SWITCH_CLASS, _NPU_CLASS, _BRIDGE_CLASS = "0x068000", "0x068001", "0x060400"
+_SWITCH_CLASSES: Final = (_SWITCH_CLASS, _SWITCH_CLASS[:6])
+"""As sysfs prints it, and as lspci does."""
 _HIDDEN: Final = "fffffff:ff:ff.0"
 """The address that NVML gives a guest for the far end of its NVLinks; NCCL takes what it cannot see for an NVSwitch."""
 _NPU: Final = "ffff:90:00.0"
@@ -221,7 +223,7 @@ def put_capability(element: Element, gpu: Gpu) -> None:
 def _put_read(element: Element, read: Sequence[NvLink], snapshot: Snapshot, topology: Topology) -> None:
     """NCCL counts the active links by what is at their far end."""
     elements = {topology.graph.nodes[node]["address"]: _address_of(node, snapshot, topology) for node in topology.gpus}
-    switches = {device.address for device in snapshot.pci or () if device.class_code == _SWITCH_CLASS}
+    switches = {device.address for device in snapshot.pci or () if device.class_code in _SWITCH_CLASSES}
     counts: Counter[tuple[str, str]] = Counter()
     lost = 0
     for link in read:
