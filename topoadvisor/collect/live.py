@@ -142,7 +142,7 @@ class _Desk:
         if job is None:
             return nvml.gather([], cut="the process that asks NVML could not be started")
         done = job.finish(deadline_s)
-        cut = f"NVML gave no answer within {deadline_s:g} s"
+        cut = f"NVML was cut off after {deadline_s:g} s"
         if done.code is not None:
             how = f"was ended by signal {-done.code}" if done.code < 0 else f"ended early: {printable(done.complaint)}"
             cut = f"the process that asks NVML {how}"
