@@ -33,7 +33,7 @@ from topoadvisor.rules.facts import FactBase, Known
 from topoadvisor.rules.scope import blend
 from topoadvisor.snapshot import Assumption, Gpu, Snapshot, places
 from topoadvisor.topology import graph
-from topoadvisor.topology.model import Topology
+from topoadvisor.topology.model import Topology, together
 from topoadvisor.vocabulary import kind_of
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
@@ -139,7 +139,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         measured=[*summary.lines(snapshot, topology), *proven.lines(snapshot)],
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
-            *map(str, topology.disagreements),
+            *map(str, together(topology.disagreements)),
             *topology.notes,
             *filter(None, [newer.said(_value(base, "nccl.version"))]),
             *([_NO_SETTINGS] if snapshot.settings is None else []),

@@ -57,6 +57,26 @@ def test_a_pair_that_is_printed_in_two_ways_is_told(run: Run) -> None:
     assert "nvidia-smi topo -m (row GPU0) says SYS, nvidia-smi topo -m (row GPU1) says PHB. Neither is believed" in err
 
 
+def test_a_table_that_other_texts_contradict_is_told_and_shown_as_printed(run: Run) -> None:
+    cells = [["X" if a == b else "NV2" for a in range(4)] for b in range(4)]
+    body = "\t" + "\t".join(f"GPU{gpu}" for gpu in range(4)) + "\n"
+    body += "".join(f"GPU{gpu}\t" + "\t".join(row) + "\n" for gpu, row in enumerate(cells)) + "\n"
+    buses = ("17", "37", "57", "77")
+    for gpu, bus in enumerate(buses):
+        body += f"GPU {gpu}: NVIDIA A100-SXM4-40GB (UUID: GPU-0a0b0c0d-1111-4222-8333-44445555666{gpu})\n"
+        peers = [other for other in buses if other != bus]
+        body += "".join(f"\t Link {n}: Remote Device 00000000:{peers[n // 4]}:00.0: Link {n}\n" for n in range(12))
+    body += "==============NVSMI LOG==============\n\nAttached GPUs : 4\n"
+    for gpu, bus in enumerate(buses):
+        body += f"GPU 00000000:{bus}:00.0\n    Product Name : NVIDIA A100-SXM4-40GB\n"
+        body += f"    GPU UUID : GPU-0a0b0c0d-1111-4222-8333-44445555666{gpu}\n"
+    code, out, err = run("-", "--format", "json", stdin=body)
+    assert (code, json.loads(out)["matrix"]["GPU0"]["GPU1"]) == (0, "NV2")
+    (line,) = [line for line in err.splitlines() if "disagree" in line]
+    assert "the NVLinks of GPU0-GPU1, GPU0-GPU2, GPU0-GPU3, GPU1-GPU2 and 2 more: " in line
+    assert "nvidia-smi nvlink says 4, nvidia-smi topo -m says 2" in line
+
+
 def test_json(run: Run) -> None:
     code, out, _ = run("-", "--format", "json", stdin=PASTE)
     assert code == 0

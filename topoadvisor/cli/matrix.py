@@ -43,6 +43,7 @@ def matrix(
     """
     from topoadvisor.topology import graph
     from topoadvisor.topology import matrix as pairs
+    from topoadvisor.topology.model import together
 
     if gpus is not None and model != "nccl":
         from topoadvisor.errors import TopoAdvisorError
@@ -66,9 +67,10 @@ def matrix(
         if told.name == topo_matrix.NAME and told.status == "partial":
             print(f"topoadvisor: {readable(f'{told.name}: {told.reason}')}", file=sys.stderr)
     topology = graph.build(snapshot)
-    for each in topology.disagreements:
-        if each.quantity == "link class":
-            print(f"topoadvisor: {readable(str(each))}", file=sys.stderr)
+    # The table is shown as it was printed.
+    printed = [each for each in topology.disagreements if any(topo_matrix.NAME in source for source, _ in each.values)]
+    for each in together(printed):
+        print(f"topoadvisor: {readable(str(each))}", file=sys.stderr)
     if not snapshot.matrices and any(pair.link_class is None for pair in topology.pairs.values()):
         for note in topology.notes:
             print(f"topoadvisor: {readable(note)}", file=sys.stderr)

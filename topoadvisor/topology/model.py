@@ -15,8 +15,8 @@ A `pcie` edge from a device straight to a NUMA node says that the way between is
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import networkx as nx
@@ -80,7 +80,17 @@ class Disagreement:
 
     def __str__(self) -> str:
         sides = ", ".join(f"{source} says {value}" for source, value in self.values)
-        return in_words(f"Sources disagree on {self.subject} {self.quantity}: {sides}. {self.why}")
+        several = self.subject.endswith(" more")
+        what = f"the {self.quantity} of {self.subject}" if several else f"{self.subject} {self.quantity}"
+        return in_words(f"Sources disagree on {what}: {sides}. {self.why}")
+
+
+def together(disagreements: Iterable[Disagreement]) -> list[Disagreement]:
+    """Subjects about which the same is said in one, in the order in which they come."""
+    subjects: dict[Disagreement, list[str]] = {}
+    for each in disagreements:
+        subjects.setdefault(replace(each, subject=""), []).append(each.subject)
+    return [replace(each, subject=some(of)) for each, of in subjects.items()]
 
 
 @dataclass(frozen=True)
