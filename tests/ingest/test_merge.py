@@ -9,8 +9,9 @@ import pytest
 
 from topoadvisor import advise, files
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import detect, joining, text
+from topoadvisor.ingest import assume, detect, joining, text
 from topoadvisor.nccl.levels import NcclPath
+from topoadvisor.predict import predict
 from topoadvisor.rules import facts
 from topoadvisor.rules.scope import Known, Unknown
 from topoadvisor.snapshot import CallError, Driver, Gpu, NvLink, Snapshot, Source, decode, encode
@@ -579,6 +580,9 @@ def test_of_peer_tables_that_contradict_each_other_none_is_believed(order: tuple
         assert error.error == f"is {order[1]} here and {order[0]} in {there}, so that none is believed"
         assert advise.advise(snapshot).node.interconnect.endswith("P2P: texts contradict each other")
         assert read(bare, *tables, encode(snapshot).decode(), folder=tmp_path).p2p == snapshot.p2p
+        # What stock drivers do on a model decides nothing then.
+        told = assume.gather(["gpu.name=NVIDIA GeForce RTX 4090", "nccl.version=2.28.9", "cpu.vendor=AMD"], None)
+        assert {pair.transport for pair in predict.predict(assume.apply(snapshot, told)).pairs} == {"unknown"}
 
 
 def test_links_whose_state_was_not_read_hide_none_of_the_matrix() -> None:

@@ -254,7 +254,7 @@ def test_unknown_uplink_is_taken_to_be_as_wide_as_a_gpus_link_and_said() -> None
 
 
 def test_unknown_transport_is_said() -> None:
-    assert "not read" in dual_socket(4).plan(None).transport
+    assert "not known" in dual_socket(4).plan(None).transport
 
 
 def test_no_plan_below_two_gpus() -> None:

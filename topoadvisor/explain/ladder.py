@@ -135,7 +135,7 @@ def _grant(read: _Reader, *, linked: bool) -> Step:
         False: f"The driver refuses peer access{only}: NCCL {instead}, and no variable changes that.",
         None: f"The driver answers {over} about peer traffic over these NVLinks, and about the rest it was not asked."
         if doubted
-        else "Whether the driver grants peer access was not read.",
+        else "Whether the driver grants peer access is not known.",
     }[ok if isinstance(ok, bool) else None]
     answer: Answer = "in order" if ok else "look here" if ok is False or doubted else "not known"
     return Step(

@@ -28,7 +28,8 @@ from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import bandwidth, nccl_document
 from topoadvisor.topology.nccl_tree import Document
 
-GRANTED: Final = "whether the driver grants peer access was not read; it is taken for granted"
+_DISPUTED: Final = "texts contradict each other about peer access"
+GRANTED: Final = "whether the driver grants peer access is not known; it is taken for granted"
 """Said of a pair that only this lets have peer access."""
 _REFUSED: Final = "stock drivers refuse peer access on this model"
 
@@ -216,6 +217,7 @@ class _Driver:
         # The snapshot holds the first host, and its numbers come again on the others.
         pairs, gpus = ((), ()) if several_hosts else (snapshot.p2p or (), snapshot.gpus)
         self._status = {(entry.a, entry.b): (entry.read, entry.write) for entry in pairs}
+        self._disputed = {(entry.a, entry.b) for entry in pairs if entry.disputed.keys() & {"read", "write"}}
         self._gpus = {gpu.index: gpu for gpu in gpus}
 
     def __call__(self, a: Node, b: Node) -> Grant:
@@ -227,6 +229,8 @@ class _Driver:
             return Grant(False)
         if None not in status:
             return Grant(True)
+        if (one, other) in self._disputed:
+            return Grant(None, _DISPUTED)
         if any(_refuses(self._gpus[index]) for index in (one, other) if index in self._gpus):
             return Grant(False, _REFUSED)
         return Grant(True, GRANTED)
