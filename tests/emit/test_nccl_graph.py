@@ -119,6 +119,16 @@ def test_without_a_dump_nccls_own_search_is_repeated() -> None:
     assert any("when it is repeated here" in remark for remark in remarks)
 
 
+@pytest.mark.parametrize(("gpus", "kind", "said"), [([0, 1, 4, 6], "SYS", 1), ([0, 1, 2, 3, 4, 5], "NVB", 0)])
+def test_rings_that_leave_nvlink_where_nccls_own_do_not_are_told(gpus: list[int], kind: str, said: int) -> None:
+    text, remarks = nccl_graph.render(machine("dgx-1v"), gpus=gpus)
+    (graph,) = graph_xml.read(text, file="x")
+    assert graph.type_intra == kind
+    told = [remark for remark in remarks if "LL128" in remark]
+    assert len(told) == said
+    assert all(f"these also go over PCIe ({kind})" in remark for remark in told)
+
+
 def test_where_the_search_cannot_be_repeated_nothing_is_written() -> None:
     old = assume.apply(machine("dgx-1v"), assume.gather(["nccl.version=2.18.5"], None))
     with pytest.raises(TopoAdvisorError, match="nothing to compare") as caught:

@@ -95,6 +95,11 @@ def render(
     if against is None and theirs:
         remark.append(f"NCCL's own rings are those that its search finds when it is repeated here. {_HOW}")
     graph = _graph(orders, link_model.together(orders, links), view)
+    if theirs and _farthest(theirs, view) <= NcclPath.NVB < _farthest(orders, view):
+        remark.append(
+            f"NCCL's own rings stay on NVLink; these also go over PCIe ({graph.type_intra}), and then NCCL uses LL128 "
+            "with none of them. Measure sizes around a megabyte too."
+        )
     comment = [*_comment(snapshot, document.gpus, view), told, *rests_on, "Way back: unset NCCL_GRAPH_FILE."]
     text = graph_xml.write(graph, comment)
     _read_back(text, graph, document.gpus, view.version)
@@ -187,19 +192,22 @@ def _margin(
 
 
 def _graph(orders: Sequence[tuple[int, ...]], each: float, view: View) -> Graph:
-    hops = {hop for order in orders for hop in pairwise([*order, order[0]])}
-    kinds = [view.pairs[f"GPU{a}", f"GPU{b}"].kind for a, b in hops]
-    worst = max(kind for kind in kinds if kind is not None)
     return Graph(
         id=graph_xml.RING,
         pattern=graph_xml.RING_PATTERN,
         speed_intra=_rounded(each),
         speed_inter=_rounded(each),
-        type_intra=worst.name,
+        type_intra=_farthest(orders, view).name,
         type_inter=NcclPath.PIX.name,
         channels=tuple(Channel(order) for order in orders),
         same_channels=int(len(set(orders)) == 1),
     )
+
+
+def _farthest(orders: Sequence[tuple[int, ...]], view: View) -> NcclPath:
+    hops = {hop for order in orders for hop in pairwise([*order, order[0]])}
+    kinds = [view.pairs[f"GPU{a}", f"GPU{b}"].kind for a, b in hops]
+    return max(kind for kind in kinds if kind is not None)
 
 
 def _rounded(gbps: float) -> float:
