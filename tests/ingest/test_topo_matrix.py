@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -498,3 +499,37 @@ def test_machines_of_one_make_are_told_apart_by_their_nics(nics: int, strange: b
 
     found = topo_matrix.parse(f"one\n{table(2)}\nand another\n\n{table(nics)}", file="a")
     assert [matrix.other_machine for matrix in found] == [False, strange]
+
+
+WIDE = (
+    "        GPU0    GPU1    GPU2    GPU3    mlx5_0  mlx5_1  CPU Affinity    NUMA Affinity",
+    "GPU0     X      NV12    SYS     SYS     NODE    SYS     0-31,64-95      0",
+    "GPU1    NV12     X      SYS     SYS     NODE    SYS     0-31,64-95      0",
+    "GPU2    SYS     SYS      X      NV12    SYS     NODE    32-63,96-127    1",
+    "GPU3    SYS     SYS     NV12     X      SYS     NODE    32-63,96-127    1",
+    "mlx5_0  NODE    NODE    SYS     SYS      X      SYS",
+    "mlx5_1  SYS     SYS     NODE    NODE    SYS      X",
+)
+
+
+@pytest.mark.parametrize("mark", ["> ", ">> ", "> > ", ">", "&gt; "])
+@pytest.mark.parametrize("width", [30, 48, 60, 72, 200])
+def test_mail_that_was_broken_and_quoted_is_as_the_table(mark: str, width: int) -> None:
+    broken = [part for line in WIDE for part in textwrap.wrap(line, width, drop_whitespace=True)]
+    quoted = one("".join(f"{mark}{line}\n" for line in broken))
+    assert (quoted.cells, quoted.damaged) == (one("\n".join(WIDE)).cells, [])
+    assert quoted.cpu_affinity == dict(zip(quoted.gpus, ["0-31,64-95"] * 2 + ["32-63,96-127"] * 2, strict=True))
+    assert quoted.numa_affinity == dict(zip(quoted.gpus, "0011", strict=True))
+
+
+def test_a_wiki_has_two_bars_between_cells() -> None:
+    rows = [line.replace("CPU Affinity", "CPU_Affinity").replace("NUMA Affinity", "NUMA_Affinity") for line in WIDE]
+    cells = [[cell.replace("_A", " A") for cell in row.split()] for row in rows]
+    body = "{|\n|-\n!  !! " + " !! ".join(cells[0]) + "\n"
+    body += "".join("|-\n| " + " || ".join(row) + "\n" for row in cells[1:]) + "|}\n"
+    matrix = one(body)
+    assert matrix.cells == one("\n".join(WIDE)).cells
+    assert matrix.cpu_affinity["GPU2"] == "32-63,96-127"
+    assert matrix.numa_affinity == dict(zip(matrix.gpus, "0011", strict=True))
+    doubled = one("||  ||GPU0||GPU1||\n|GPU0|X|SYS|\n|GPU1|SYS|X|\n")
+    assert doubled.cells == {"GPU0": {"GPU1": "SYS"}, "GPU1": {"GPU0": "SYS"}}

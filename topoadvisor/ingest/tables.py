@@ -59,6 +59,8 @@ _KINDS: Final[dict[str, Affinity]] = {"cpu": "cpu", "numa": "numa", "gpunuma": "
 _PREFIX_TOKENS = 12
 """A row's label is looked for among this many words: log and quotation marks in front of it are few."""
 _BARS = "|│┃"
+_DOUBLED = re.compile(r"\s*\|?(?!\|)[^|]*(?:\|\|[^|]*){2,}")
+"""A row of a wiki, whose cells have two bars between them: none of them is empty."""
 _MAX_BARS = 4 * MAX_DEVICES
 """In one line of a drawn table, with those of its frame and of a second table beside it."""
 _MAX_AGAIN = 16
@@ -413,11 +415,13 @@ def _tokens(line: Line, start: int = 0) -> tuple[Token, ...]:
 def _fields(line: Line) -> tuple[Token, ...]:
     """The cells between the bars of a drawn table, empty ones too."""
     tokens, start = [], 0
-    for part in re.split(r"[|│┃]", line.text):
+    bar = r"(\|\|?)" if _DOUBLED.fullmatch(line.text) else r"([|│┃])"
+    pieces = re.split(bar, line.text)
+    for part, end in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
         text = part.strip().strip("*`").strip()
         at = start + (part.find(text) if text else 0)
         tokens.append(Token("X" if text == "x" else text, at, line))
-        start += len(part) + 1
+        start += len(part) + len(end)
     return tuple(tokens if tokens[-1].text else tokens[:-1])
 
 
