@@ -171,11 +171,11 @@ def test_gpus_of_one_switch_and_equal_switches_can_be_exchanged() -> None:
     assert sorted(len(block.members) for block in apart.blocks) == [1, 3, 12]
 
 
-def matrix(n: int) -> Snapshot:
+def matrix(n: int, joined: str = "NV18", model: str = "NVIDIA GB200") -> Snapshot:
     rows = ["\t" + "\t".join(f"GPU{gpu}" for gpu in range(n))]
-    rows += [f"GPU{a}\t" + "\t".join(" X " if a == b else "NV18" for b in range(n)) for a in range(n)]
+    rows += [f"GPU{a}\t" + "\t".join(" X " if a == b else joined for b in range(n)) for a in range(n)]
     read = detect.from_bytes("\n".join(rows).encode(), file="m.txt")
-    return assume.apply(read, assume.gather(["gpu.name=NVIDIA GB200"], None))
+    return assume.apply(read, assume.gather([f"gpu.name={model}"], None))
 
 
 def test_72_gpus_behind_switches_are_looked_at_as_one_kind() -> None:
@@ -185,6 +185,14 @@ def test_72_gpus_behind_switches_are_looked_at_as_one_kind() -> None:
     assert len(found.groups) == 8
     assert found.exact
     assert time.process_time() - start < 60  # 10¹⁰ sets would not be looked at in a day
+
+
+def test_equal_sets_too_many_to_tell_apart_leave_no_doubt_about_the_bandwidth() -> None:
+    found = planning.pick(matrix(16, "NV1", "NVIDIA H100 80GB HBM3"), 4)
+    assert (found.best.gpus, found.best.gbps) == ([0, 1, 2, 3], pytest.approx(75.0))
+    assert found.exact
+    assert not any("none can carry more" in note for note in found.notes)
+    assert any("Equally good sets were not compared" in note for note in found.notes)
 
 
 def test_the_set_that_leaves_a_whole_switch_is_taken() -> None:

@@ -170,7 +170,8 @@ class Chooser:
         values = self._of_size(size)
         rows, complete = self._rows(size, self._free)
         top, proven = values.highest(rows)
-        tied, all_known = self._nearest_of(values, rows, top)
+        tied, nearer_known, all_known = self._nearest_of(values, rows, top)
+        self.compared_all = self.compared_all and all_known
         kinds: dict[object, Set] = {}
         for each in sorted(tied):
             kinds.setdefault(self._shape(size, each), each)
@@ -180,7 +181,7 @@ class Chooser:
             left = {each: self._leaves(each) for each in tied[:_MOST_TIED]}
             most = max(left.values())
             tied = [each for each in left if left[each] == most]
-        return min(tied), complete and proven and all_known
+        return min(tied), complete and proven and nearer_known
 
     def limit(self, size: int) -> float | None:
         """GB/s that no set of so many can pass; None where nothing says so."""
@@ -237,19 +238,21 @@ class Chooser:
         place = self._of_size(size).place
         return symmetry.shape(self._block(size), frozenset(place[gpu] for gpu in gpus))
 
-    def _nearest_of(self, values: Values, rows: Rows, gbps: float) -> tuple[list[Set], bool]:
-        """Of the sets that reach this the nearest, and whether it is known of all nearer ones that they do not."""
+    def _nearest_of(self, values: Values, rows: Rows, gbps: float) -> tuple[list[Set], bool, bool]:
+        """Of the sets that reach this the nearest.
+
+        And whether it is known of all nearer ones that they do not, and of all as near whether they do.
+        """
         by_nearness: dict[tuple[int, int], list[int]] = {}
         for row in rows[values.upper[rows] >= gbps * (1 - TIE)].tolist():
             by_nearness.setdefault(self._near.of(values.sets[row]), []).append(row)
-        all_known = True
+        nearer_known = True
         for nearness in sorted(by_nearness):
             reaching = [row for row in by_nearness[nearness] if values.reaches(row, gbps)]
-            all_known = all_known and all(
-                row in reaching or values.upper[row] < gbps * (1 - TIE) for row in by_nearness[nearness]
-            )
+            all_known = all(row in reaching or values.upper[row] < gbps * (1 - TIE) for row in by_nearness[nearness])
             if reaching:
-                return [values.sets[row] for row in reaching], all_known
+                return [values.sets[row] for row in reaching], nearer_known, all_known
+            nearer_known = nearer_known and all_known
         raise AssertionError("the set that reaches it is among them")
 
     def _leaves(self, gpus: Set) -> tuple[object, ...]:
@@ -267,7 +270,7 @@ class Chooser:
                 return (score,)
             values = self._of_size(twice)
             top, _ = values.highest(rows)
-            tied, _ = self._nearest_of(values, rows, top)
+            tied, *_ = self._nearest_of(values, rows, top)
             nics, hosts = self._near.of(tied[0])
             self._bests[key] = top, -nics, -hosts
         return score, self._bests[key]
