@@ -10,7 +10,7 @@ import pytest
 
 from topoadvisor import advise, planning
 from topoadvisor.explain import ladder
-from topoadvisor.ingest import detect
+from topoadvisor.ingest import assume, detect
 from topoadvisor.measurements import expectation
 from topoadvisor.measurements.judge import judge
 from topoadvisor.measurements.model import Measurement
@@ -272,3 +272,13 @@ def test_lanes_that_are_missing_explain_what_is_slow_and_are_no_second_finding(s
         assert found["PCI015"].message.endswith(
             "50% of what Gen5 x8 reaches elsewhere: GPU1 runs on 8 of its 16 PCIe lanes"
         )
+
+
+@pytest.mark.parametrize(("mode", "said"), [("identity", "Neither the IOMMU nor ACS"), ("DMA-FQ", "IOMMU off")])
+def test_slow_peer_copies_are_put_down_to_an_iommu_only_where_it_may_be_one(mode: str, said: str) -> None:
+    snapshot = detect.read(["fixture:4xrtxpro6000"], stdin=io.BytesIO())
+    runs = [copy("gpu:0>gpu:1", 9.0), copy("gpu:1>gpu:0", 9.0), copy("gpu:0>gpu:1", 38.0, "staged-copy", False)]
+    measured = msgspec.structs.replace(snapshot, measurements=runs)
+    told = assume.apply(measured, assume.gather([f"iommu.mode={mode}"], None))
+    (found,) = [each for each in advise.advise(told).findings if each.id == "P2P007"]
+    assert said in found.advice[0].text
