@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from topoadvisor.advise import advise
+from topoadvisor.advise import advise, analyse
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.ingest import detect
 from topoadvisor.ingest.assume import apply
@@ -133,3 +133,41 @@ def test_any_value_of_any_fact_is_taken_or_refused_in_one_sentence(turn: int) ->
 def test_a_refused_value_is_named_with_the_line_it_stands_in() -> None:
     with pytest.raises(TopoAdvisorError, match=r"^facts.yaml:3: the assumed fact `nccl.p2p_level` is one of LOC, NVL"):
         Assumed([Assumption(fact="nccl.p2p_level", value="near", origin="facts.yaml:3")])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"nccl.version": "2.28.9"},
+        {"driver.version": "550.90.07"},
+        {"driver.flavour": "open"},
+        {"gpu.name": "NVIDIA H100 80GB HBM3"},
+        {"cpu.model_name": "AMD EPYC 7543 32-Core Processor"},
+        {"platform.product": "p5.48xlarge"},
+        {"platform.cloud": "azure"},
+        {"container.kind": "docker"},
+        {"vm.hypervisor": "kvm"},
+        {"iommu.mode": "DMA"},
+        {"shm.total_bytes": 2**26},
+        {"p2p.read": "OK", "p2p.write": "OK"},
+        {"gpu.mig": True},
+        {"gpu.fabric.state": "in-progress"},
+        {"gpu.nvlinks.active": 2},
+        {"modules.nvidia_peermem": True},
+        {"env.CUDA_VISIBLE_DEVICES": "0"},
+        {"numa.count": 2},
+    ],
+    ids=lambda told: next(iter(told)),
+)
+def test_what_is_known_only_through_an_assumption_is_not_said_to_have_been_read(told: dict[str, Any]) -> None:
+    pasted = b"\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n"
+    machine = detect.read(["-"], stdin=io.BytesIO(pasted))
+
+    def known(base: FactBase) -> dict[tuple[str, str], Known]:
+        scopes = [("node", base.node), *((each.id, each.facts) for kind in base.subjects.values() for each in kind)]
+        return {(id, name): fact for id, facts in scopes for name, fact in facts.items() if isinstance(fact, Known)}
+
+    before, after = known(analyse(machine).facts), known(analyse(apply(machine, assume(**told))).facts)
+    claimed = {key: fact for key, fact in after.items() if fact != before.get(key) and "topo -m" in fact.origin}
+    assert after != before
+    assert not claimed

@@ -85,7 +85,8 @@ def _driver(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     why = sources.why(*NCCL)
     missing = why if libraries is None else "no NCCL library was found" if not libraries else "its version was not read"
     scope.put("nccl.version", _version(first, sources.origin(*NCCL), missing))
-    scope.read("nccl.libraries", None if libraries is None else len(libraries), sources.origin(*NCCL), why)
+    found = [library for library in libraries or [] if library.path != ASSUMED]
+    scope.read("nccl.libraries", len(found) if found or libraries == [] else None, sources.origin(*NCCL), why)
 
 
 def _patched(banner: str | None, version: Fact, sources: Sources) -> Fact:
@@ -171,8 +172,10 @@ def _platform(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     fields = dmi or {}
     scope.read("platform.vendor", fields.get("sys_vendor"), origin, why)
     product = scope.read("platform.product", fields.get("product_name"), origin, why)
-    told = {"product_name": str(product.value)} if isinstance(product, Known) else {}
-    scope.read("platform.cloud", _cloud({**fields, **told}) if dmi is not None or told else None, origin, why)
+    if isinstance(product, Known) and product.origin == ASSUMED:
+        scope.put("platform.cloud", follow(lambda name: _cloud({**fields, "product_name": str(name)}), product))
+    else:
+        scope.read("platform.cloud", None if dmi is None else _cloud(fields), origin, why)
     scope.put("platform.system", follow(_system, product))
 
 

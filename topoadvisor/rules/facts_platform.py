@@ -53,9 +53,10 @@ def gather(node: Scope, snapshot: Snapshot, sources: Sources) -> None:
     libraries = snapshot.nccl_libraries
     if libraries and libraries[0].path == ASSUMED:
         # Who assumes a version has said which one the job loads.
-        libraries = libraries[:1]
-    found = None if libraries is None else sorted({each.version for each in libraries if each.version})
-    node.read("nccl.versions", found, sources.origin("nccl"), sources.why("nccl"))
+        node.put("nccl.versions", follow(lambda version: [str(version)], node.facts["nccl.version"]))
+    else:
+        found = None if libraries is None else sorted({each.version for each in libraries if each.version})
+        node.read("nccl.versions", found, sources.origin("nccl"), sources.why("nccl"))
     node.read("fabricmanager.version", host.fabric_manager, origin, why)
     same = follow(lambda own, driver: own == driver, node.facts["fabricmanager.version"], node.facts["driver.version"])
     node.put("fabricmanager.matches_driver", same)
