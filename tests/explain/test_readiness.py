@@ -121,3 +121,11 @@ def test_all_systems_in_lines() -> None:
     assert any(line.startswith("  · MIG ") for line in lines)
     pasted = text.render(lookup.explain("systems", RULES, _machine("paste-8xa100", {})))
     assert "  ? MIG " in pasted
+
+
+@pytest.mark.parametrize(("cloud", "answer"), [("aws", "look here"), ("azure", "look here"), ("none", "in order")])
+def test_guests_of_clouds_that_give_them_the_switches_run_the_fabric_manager(cloud: str, answer: str) -> None:
+    told = {"vm.guest": "true", "platform.cloud": cloud, "fabricmanager.state": "inactive"}
+    machine = _machine("dgx-h100", told)
+    checks = readiness.survey(["NVSwitch"], machine, RULES)["NVSwitch"].checks
+    assert checks[0].answer == answer
