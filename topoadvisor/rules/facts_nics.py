@@ -162,6 +162,9 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     missing = unread or next((state for state in states if isinstance(state, Unknown)), None)
     active = [name for name in _natural(devices) if devices[name].value("nic.state") == "ACTIVE"]
     node.put("rdma.active", missing or Known(active, blend(states) if states else origin))
+    active = node.value("rdma.active") or []
+    unseen = [name for name in active if name not in devices]
+    missing = missing or (Unknown(f"nothing is known of {', '.join(unseen)} but the name") if unseen else None)
     node.put("rdma.any", follow(bool, node.facts["rdma.active"]))
     told = origin if all(isinstance(state, Known) and state.origin == origin for state in states) else blend(states)
     node.put("rdma.link_layers", missing or Known(_layers(active, devices), told))

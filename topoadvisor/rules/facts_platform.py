@@ -118,7 +118,7 @@ def _driver(node: Scope, snapshot: Snapshot, sources: Sources) -> None:
 def summarise(node: Scope, snapshot: Snapshot) -> None:
     """Record what needs the GPUs and the network devices."""
     node.put("platform.machine", _machine(node))
-    expected = follow(lambda system: _expected(str(system)), node.facts["platform.system"])
+    expected = follow(_expected, node.facts["platform.system"], node.facts["gpus.models"])
     node.put("gpus.expected", expected)
     node.put("platform.efa_expected", follow(lambda name: _EFA_DEVICES.get(name, 0), node.facts["platform.machine"]))
     soc = follow(
@@ -156,11 +156,12 @@ def _said(fact: Fact) -> bool:
     return isinstance(fact, Known) and bool(fact.value)
 
 
-def _expected(system: str) -> int:
-    """GPUs of a complete machine by its name; 0 when it has no fixed number."""
+def _expected(system: str, models: Sequence[str]) -> int:
+    """GPUs of a complete machine by its name; 0 when it has no fixed number, or is named after none of its models."""
     if system in _EXPECTED_GPUS:
         return _EXPECTED_GPUS[system]
-    return 8 if re.fullmatch(r"dgx-(a100|a800|h100|h200|h800|b200|b300)", system) else 0
+    named = re.fullmatch(r"dgx-(a100|a800|h100|h200|h800|b200|b300)", system)
+    return 8 if named and (not models or any(named[1].upper() in model for model in models)) else 0
 
 
 def _machine(node: Scope) -> Fact:
