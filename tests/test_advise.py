@@ -221,3 +221,9 @@ def test_of_one_gpu_in_a_job_on_several_machines_the_network_is_told() -> None:
 
 def test_nvlink_through_a_third_gpu_is_told() -> None:
     assert "on 28 pairs (12 through a GPU in between) here" in str(advise.advise(load("dgx-1v")).set_nothing)
+
+
+def test_pairs_that_nccl_may_lead_over_the_network_are_not_said_to_be_staged() -> None:
+    """`predict` finds the network between the two halves of this machine: 22 GB/s through the sockets, 24 to a NIC."""
+    said = advise.advise(load("8xl40s")).set_nothing or ""
+    assert "shared memory on the other 16 pairs (or the network, where it reckons with more there" in said

@@ -164,7 +164,7 @@ def test_a_leftover_variable_that_is_to_go_moves_no_group() -> None:
     ("sizes", "words"),
     [
         (Sizes(4, 2, 2, 1, 1), "tp 4 × pp 2 × dp 2 = 16 GPUs on 1 node are 16 each"),
-        (Sizes(16, 1, 1, 1, None), "tensor groups of 16 do not divide the 8 GPUs of a node"),
+        (Sizes(16, 1, 1, 1, None), "tensor groups of 16 do not divide the GPUs of a node .8."),
         (Sizes(3, 1, 3, 1, None), "= 9 GPUs do not divide into 2 nodes"),
         (Sizes(2, 1, 3, 2, None), "--ep 2 does not divide --dp 3"),
         (Sizes(1, 1, 1_000_000, 1, None), "more than 100000"),

@@ -267,3 +267,11 @@ def test_values_that_were_tried_are_redacted_like_those_that_are_set():
     assert not any(name in told for name in NAMES)
     assert list(after.settings) == list(tried)
     assert (after.settings["NCCL_ALGO"], after.nccl) == (None, "2.28.9")
+
+
+def test_secrets_of_a_kernel_command_line_are_hidden():
+    line = "quiet iommu=pt coreos.inst.ignition_token=hunter2 ROOT_PASSWORD=x api-key=abc nokaslr"
+    after = redact(Snapshot(host=Host(command_line=line)))
+    hidden = "quiet iommu=pt coreos.inst.ignition_token=hidden ROOT_PASSWORD=hidden api-key=hidden nokaslr"
+    assert after.host.command_line == hidden
+    assert redact(after).host.command_line == after.host.command_line

@@ -306,14 +306,15 @@ def _why_nothing(base: FactBase, settings: Iterable[AdvisedSetting]) -> str:
     if _value(base, "nvlink.full_mesh") and _value(base, "p2p.all_ok"):
         reason = f"Every pair of GPUs has NVLink, and {nccl} uses it {told}."
     elif _value(base, "p2p.none_ok"):
-        reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself."
+        instead = _or_network(base, counted["SHM"])
+        reason = f"The driver grants P2P on no pair; {nccl} asks it and goes through shared memory by itself{instead}."
     elif None not in counted and counted:
         direct = "NVLink or P2P" if _value(base, "nvlink.any") else "P2P"
         over = sum(used.get(each) == "P2P" for each in ways.relayed(base))
         through = f" ({over} through a GPU in between)" if over else ""
         parts = [
             f"{direct} on {_pairs(counted['P2P'])}{through}" if counted["P2P"] else "",
-            _staged(counted["SHM"], bool(counted["P2P"])),
+            _staged(counted["SHM"], bool(counted["P2P"])) + _or_network(base, counted["SHM"]),
         ]
         reason = f"{nccl} uses {' and '.join(filter(None, parts))} here {told}."
     else:
@@ -356,6 +357,13 @@ def _pairs(count: int) -> str:
 
 def _staged(count: int, others: bool) -> str:
     return f"shared memory on {'the other ' if others else ''}{_pairs(count)}" if count else ""
+
+
+def _or_network(base: FactBase, staged: int) -> str:
+    """NCCL takes the network between two GPUs of one host where it counts on more there (`ncclTopoCheckNet`)."""
+    if not staged or not _value(base, "rdma.gpu_local") or _value(base, "env.NCCL_NET_DISABLE_INTRA") == "1":
+        return ""
+    return " (or the network, where it reckons with more there: `topoadvisor predict`)"
 
 
 def _assumed(assumption: Assumption, base: FactBase) -> str:

@@ -171,7 +171,7 @@ def _shape(sizes: Sizes, present: int) -> tuple[int, int]:
         raise InputError(f"{told} on {nodes} {'node' if nodes == 1 else 'nodes'} are {per_node} each", hint=here)
     if per_node % sizes.tp:
         raise InputError(
-            f"tensor groups of {sizes.tp} do not divide the {per_node} GPUs of a node, so one would cross the network",
+            f"tensor groups of {sizes.tp} do not divide the GPUs of a node ({per_node}), one would cross the network",
             hint="Choose --tp so that it divides the GPUs of a node.",
         )
     if sizes.dp % sizes.ep:

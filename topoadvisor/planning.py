@@ -204,7 +204,8 @@ def pick(
     free = [index for index in machine.gpus if index not in busy]
     if size > len(free):
         taken = f" ({len(machine.gpus) - len(free)} of {len(machine.gpus)} are busy)" if busy else ""
-        raise InputError(f"{size} GPUs are asked for and {len(free)} are free{taken}", hint=machine.here)
+        are = "is" if len(free) == 1 else "are"
+        raise InputError(f"{size} GPUs are asked for, and there {are} {len(free)} free{taken}", hint=machine.here)
     if compare is not None and (len(set(compare)) != len(compare) or len(compare) != size):
         raise InputError(
             f"the set to compare has {len(set(compare))} different GPUs, not {size}", hint="Name as many as are picked."

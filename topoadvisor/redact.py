@@ -78,6 +78,10 @@ _DOMAIN: Final = re.compile(
 _SERIAL: Final = re.compile(r"(\b(?:serial|asset)(?: ?(?:number|no\.?|tag))?\s*[:=]\s*)(?!N/A\b)(\S+)", re.I)
 _NAMED_SERIAL: Final = re.compile(r'(name="[A-Za-z]*(?:Serial|UUID|AssetTag)[A-Za-z]*" value=")([^"\s]+)')
 """As hwloc writes them in its XML."""
+_SECRET: Final = re.compile(
+    r"((?:^|(?<=\s))[\w.-]*(?:token|secret|passw(?:or)?d|api[-_]?key|credential)[\w.-]*=)(?!hidden\b)(\S+)", re.I
+)
+"""What a kernel command line may hold for an installer or an agent."""
 _ADDRESSED: Final = re.compile(r"(_ADDR|_ADDRESS|_HOST|_HOSTS|_HOSTNAME|_HOSTID|_COMM_ID|_SERVER|_ENDPOINT|NODELIST)$")
 """Settings whose value is a host, perhaps with a port."""
 _HOST_PORT: Final = re.compile(r"(?:[a-z]+://)?([A-Za-z0-9][\w.\[\],-]*\w|\w)(?=$|[:/])")
@@ -166,6 +170,7 @@ class _Redactor:
 
     def free(self, text: str) -> str:
         """Replace domain names and the words learnt, on top of `anywhere`."""
+        text = _SECRET.sub(r"\1hidden", text)
         text = _DOMAIN.sub(lambda match: self._host(match.group()), self.anywhere(text))
         for word in sorted(self.words, key=len, reverse=True):
             text = _word(word).sub(self.words[word], text)

@@ -53,8 +53,8 @@ def test_switches_of_one_name_are_not_taken_for_one(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["9"], "9 GPUs are asked for and 8 are free"),
-        (["7", "--busy", "0,1"], "7 GPUs are asked for and 6 are free (2 of 8 are busy)"),
+        (["9"], "9 GPUs are asked for, and there are 8 free"),
+        (["7", "--busy", "0,1"], "7 GPUs are asked for, and there are 6 free (2 of 8 are busy)"),
         (["4", "--compare", "0,1"], "has 2 different GPUs, not 4"),
         (["2", "--compare", "0,0"], "names GPU 0 twice"),
         (["2", "--busy", "12"], "there is no GPU 12 here"),

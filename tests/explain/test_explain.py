@@ -195,3 +195,12 @@ def test_words_of_fabrics_and_of_reports_are_terms(word: str) -> None:
 def test_any_word_gives_an_explanation_or_one_sentence(word: str) -> None:
     with suppress(TopoAdvisorError):
         assert _say(word).endswith("\n")
+
+
+def test_codes_of_log_are_explained() -> None:
+    for word in ("LOG004", "log004", "gdr-off"):
+        found = lookup.explain(word, RULES, None)
+        assert found.kind == "term"
+        assert found.term is not None
+        assert found.term.name == "LOG004 gdr-off"
+        assert "`topoadvisor log`" in found.term.what

@@ -214,7 +214,8 @@ def test_a_value_that_is_not_what_its_tag_says_is_named_with_its_line(tmp_path: 
 
 def test_devices_and_pipes_are_not_read_for_ever(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
-    assert load.load([tmp_path]) == load.load()
+    with pytest.raises(InputError, match="no rule file"):
+        load.load([tmp_path])
     (tmp_path / "zero.yaml").symlink_to("/dev/zero")
     with pytest.raises(InputError, match="more than 4 MiB"):
         load.load([tmp_path])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from topoadvisor import __version__, pci
-from topoadvisor.errors import TopoAdvisorError
+from topoadvisor.errors import NothingDetermined, TopoAdvisorError
 from topoadvisor.nccl import topo_xml, versions
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.snapshot import Snapshot
@@ -50,7 +50,7 @@ def render(snapshot: Snapshot) -> tuple[str, list[str]]:
         lacking = "no GPU" if not snapshot.gpus else "neither PCI addresses nor bridges"
         if any(gpu.address for gpu in snapshot.gpus):
             lacking = "not the bridges above the GPUs"
-        raise TopoAdvisorError(
+        raise (TopoAdvisorError if snapshot.gpus else NothingDetermined)(
             f"a topology file says at which PCI addresses and below which bridges devices are; this shows {lacking}",
             hint=_READ_IT.format("`lspci -tv` with `lspci -vv` and `nvidia-smi -q`"),
         )

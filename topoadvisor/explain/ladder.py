@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from topoadvisor.errors import TopoAdvisorError, gpus_here
+from topoadvisor.errors import NothingDetermined, TopoAdvisorError, gpus_here
 from topoadvisor.rules import engine
 from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown, gather
 from topoadvisor.rules.model import Rule
@@ -61,7 +61,8 @@ def climb(pair: tuple[int, int], snapshot: Snapshot, rules: Sequence[Rule]) -> L
     subject = next((each for each in base.subjects["pair"] if each.id == name), None)
     if subject is None:
         there = gpus_here(gpu.index for gpu in snapshot.gpus)
-        raise TopoAdvisorError(f"there is no pair GPU{pair[0]}-GPU{pair[1]} here", hint=there)
+        kind = TopoAdvisorError if snapshot.gpus else NothingDetermined
+        raise kind(f"there is no pair GPU{pair[0]}-GPU{pair[1]} here", hint=there)
     gpus = [each for each in base.subjects["gpu"] if each.id in (f"gpu:{pair[0]}", f"gpu:{pair[1]}")]
     reader = _Reader(base, subject, gpus)
     outcomes = engine.evaluate([rule for rule in rules if rule.subject in ("pair", "variable")], base)

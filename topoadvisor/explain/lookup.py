@@ -172,7 +172,7 @@ def explain(word: str, rules: Sequence[Rule], snapshot: Snapshot | None) -> Expl
         return Explanation(word=word, kind="rule", rule=rule)
     if (code := _check_code(word)) is not None:
         return Explanation(word=word, kind="code", code=code)
-    if (term := glossary.find(word)) is not None:
+    if (term := glossary.find(word) or _log_code(word)) is not None:
         system = readiness.systems().get(term.name)
         ready = readiness.survey([term.name], snapshot, rules)[term.name] if system and snapshot is not None else None
         spoken = [_mention(rule) for rule in readiness.of_system(system, rules)] if system and ready is None else []
@@ -225,6 +225,16 @@ def _check_code(word: str) -> CheckCode | None:
         fix=each.fix or None,
         covers=list(each.covers),
     )
+
+
+def _log_code(word: str) -> glossary.Term | None:
+    from topoadvisor.joblog.document import CODES
+
+    found = next((id for id, (name, _) in CODES.items() if word.upper() == id or word == name), None)
+    if found is None:
+        return None
+    name, what = CODES[found]
+    return glossary.Term(name=f"{found} {name}", what=f"Of `topoadvisor log`: {what}")
 
 
 def nearest(word: str, rules: Iterable[Rule]) -> list[str]:

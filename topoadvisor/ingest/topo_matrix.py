@@ -271,7 +271,12 @@ def _nothing(
                 line=line.number,
                 hint=f"The text may have been cut. {HINT}",
             )
-    return Unrecognised("this text has no GPU topology matrix", file=file, line=1, hint=HINT)
+    return Unrecognised(
+        "this text has no GPU topology matrix",
+        file=file,
+        line=1,
+        hint=f"{HINT} `nvidia-smi -q`, `lspci -tv`, NCCL's and hwloc's XML, snapshots and others are read, too.",
+    )
 
 
 def parts(reading: Reading, file: str, others: Sequence[Matrix] = ()) -> list[Part]:

@@ -20,6 +20,7 @@ from topoadvisor.rules.wellformed import Place
 from topoadvisor.vocabulary import KINDS, nearest, suggestion
 
 MAX_BYTES: Final = 4 << 20
+_HINT: Final = "--rules takes a folder with *.yaml files in it, or one such file."
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -61,13 +62,15 @@ def rule_files(directory: Path) -> list[RuleFile]:
     shipped = directory == files.shipped("rules")
     if directory.is_dir():
         paths = sorted(path for path in directory.iterdir() if path.suffix in (".yaml", ".yml") and not path.is_fifo())
+        if not paths and not shipped:
+            raise InputError("there is no rule file (*.yaml) in this folder", file=str(directory), hint=_HINT)
         return [RuleFile(path, f"rules/{path.name}" if shipped else str(path)) for path in paths]
     if directory.exists():
         return [RuleFile(directory, str(directory))]
     raise InputError(
         "there is no such folder of rules",
         file=str(directory),
-        hint="--rules takes a folder with *.yaml files in it, or one such file.",
+        hint=_HINT,
     )
 
 
