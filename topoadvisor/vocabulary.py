@@ -275,7 +275,7 @@ pair.path.acs_redirect bool | ACS on a bridge between the two sends peer traffic
 pair.path.acs_known bool | whether ACS redirects between the two could be read
 pair.path.acs_bridges texts | bridges between the two on which ACS does that
 pair.path.crosses_host bool | the PCIe path leaves the switches and crosses a host bridge
-pair.nccl.transport text | transport that NCCL takes: P2P, SHM or NET
+pair.nccl.transport text | transport that NCCL takes: P2P, SHM or NET (`predict` weighs a faster network, too)
 pair.measured.uni_gbps number | measured peer copy, GB/s, the slower direction
 pair.measured.bi_gbps number | measured peer copy both ways at once, GB/s in sum
 pair.measured.outcome text | ok, wrong-data, timeout, crashed, error, skipped; the worst of the direct copies

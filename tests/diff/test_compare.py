@@ -528,3 +528,15 @@ def test_any_two_valid_snapshots_compare(data: st.DataObject) -> None:
     assert msgspec.json.encode(compare(original, changed)) == msgspec.json.encode(found)
     assert found.same == (found.changes == [])
     assert compare(changed, changed).same
+
+
+@pytest.mark.parametrize(("name", "changes"), [("1xh200-kvm", 0), ("dgx-h100", 1)])
+def test_memory_of_a_guest_comes_and_goes(name: str, changes: int) -> None:
+    """A guest's grew from 4.6 to 6.7 GiB between two captures of a minute; a host's has lost a module."""
+
+    def holding(memory_bytes: int) -> Snapshot:
+        first, *others = fixture(name).host.numa_nodes or ()
+        return with_host(fixture(name), numa_nodes=[replace(first, memory_bytes=memory_bytes), *others])
+
+    found = compare(holding(512 << 30), holding(256 << 30))
+    assert [each.field for each in found.changes] == ["memory_bytes"] * changes

@@ -1,7 +1,8 @@
 """Two snapshots → what changed between them.
 
-Not compared, because they change by themselves: free memory, the PCIe generation of an idle GPU, performance state,
-replay counters that did not rise, durations, dates, raw text, measurements that scatter, and what a user assumed.
+Not compared, because they change by themselves: free memory, a guest's memory, the PCIe generation of an idle GPU,
+performance state, replay counters that did not rise, durations, dates, raw text, measurements that scatter, and what a
+user assumed.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ _WIDTH: Final = Field("link_width", "PCIe width", lower_is("error"), "pcie", lam
 _SPEED: Final = Field("link_speed_gts", "PCIe rate in GT/s", lower_is("warning"), "pcie")
 _NUMA: Final = (
     Field("cpus", "CPUs", always("warning"), "numa"),
-    Field("memory_bytes", "memory", lower_is("warning"), "numa", size_text, _NUMA_MEMORY_TOLERANCE),
     Field("distances", "distances", always("warning"), "numa"),
 )
+_MEMORY: Final = Field("memory_bytes", "memory", lower_is("warning"), "numa", size_text, _NUMA_MEMORY_TOLERANCE)
 _CPU: Final = (
     Field("architecture", "architecture", always("warning"), "cpu"),
     Field("model_name", "model", always("warning"), "cpu"),
@@ -279,10 +279,12 @@ def _numa(before: Snapshot, after: Snapshot, ledger: Ledger) -> None:
     if not ledger.both("numa_nodes", "NUMA nodes", old, new):
         return
     now = {node.id: node for node in new or ()}
+    # Hypervisors give guests memory, and take it back, while they run.
+    fields = _NUMA if before.host.hypervisor or after.host.hypervisor else (*_NUMA, _MEMORY)
     for node in old or ():
         name = Who(f"numa:{node.id}", f"NUMA node {node.id}")
         if other := now.pop(node.id, None):
-            ledger.fields(name, _NUMA, node, other)
+            ledger.fields(name, fields, node, other)
         else:
             listed = not reach.is_job(after)
             ledger.lone("numa", name, "numa", node.id, None, "warning", f"{name.label} is gone", listed=listed)
