@@ -280,7 +280,8 @@ def _numa(before: Snapshot, after: Snapshot, ledger: Ledger) -> None:
         return
     now = {node.id: node for node in new or ()}
     # Hypervisors give guests memory, and take it back, while they run.
-    fields = _NUMA if before.host.hypervisor or after.host.hypervisor else (*_NUMA, _MEMORY)
+    guest = {before.host.hypervisor, after.host.hypervisor} - {None, "none"}
+    fields = _NUMA if guest else (*_NUMA, _MEMORY)
     for node in old or ():
         name = Who(f"numa:{node.id}", f"NUMA node {node.id}")
         if other := now.pop(node.id, None):
