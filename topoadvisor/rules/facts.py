@@ -108,7 +108,7 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     facts_vendor.gather(node, lambda name: node.facts.get(name, unset))
     bridges = facts_nics.bridges(snapshot, sources, assumed)
     node.put("topology.disagreements", Known(len(topology.disagreements), "derived"))
-    node.put("pcie.hidden_switches", _hidden_switches(node, snapshot, sources))
+    node.put("pcie.hidden_switches", _hidden_switches(node, snapshot, topology, sources))
     variables = facts_settings.variables(snapshot, node, assumed)
     subjects: dict[SubjectKind, tuple[Subject, ...]] = {
         "node": (Subject("node", "node", {}),),
@@ -122,14 +122,17 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     return FactBase(node.facts, subjects, unset)
 
 
-def _hidden_switches(node: Scope, snapshot: Snapshot, sources: Sources) -> Fact:
-    """A guest whose GPUs need PCIe switches on the board and show none."""
+def _hidden_switches(node: Scope, snapshot: Snapshot, topology: Topology, sources: Sources) -> Fact:
+    """A guest whose GPUs need PCIe switches on the board and show none, in the tree or to the NICs of a matrix."""
     guest, sxm = node.facts["vm.guest"], node.facts["gpus.sxm"]
     if isinstance(guest, Unknown) or not guest.value:
         return guest
     if node.value("gpus.sxm") is False and len(snapshot.gpus) <= _FLAT_GUEST_GPUS:
         return Known(False, blend([guest, sxm]))
     if snapshot.pci is None:
+        classes = {pair.pcie_class for pair in topology.pairs.values() if pair.b.startswith("nic:")}
+        if node.value("gpus.sxm") is True and "PHB" in classes and classes <= {"PHB", "NODE", "SYS"}:
+            return Known(True, "inferred: no NIC of the matrix is below a switch with a GPU")
         return Unknown(sources.why(*PCI))
     if isinstance(sxm, Unknown) and len(snapshot.gpus) <= _FLAT_GUEST_GPUS:
         return sxm
