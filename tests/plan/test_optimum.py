@@ -240,7 +240,7 @@ def models() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 @needs_corpus
-@pytest.mark.parametrize(("name", "model", "reference"), models(), ids=[name for name, _, _ in models()])
+@pytest.mark.parametrize(("name", "model", "reference"), list(models()), ids=[name for name, _, _ in models()])
 def test_nccls_own_link_models(name: str, model: dict[str, Any], reference: dict[str, Any]) -> None:
     n = len(model["ranks"])
     paths = {
