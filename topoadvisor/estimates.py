@@ -179,7 +179,7 @@ class Estimator:
     def _made_elsewhere(self, mine: Sequence[Measurement]) -> Iterator[str]:
         """What the newest measurements were made with, where this machine has another."""
         version, driver = nccl_view.version(self._snapshot)[0], self._snapshot.driver.version
-        libraries = {found for run in mine if (found := runs.library(run))} - {version}
+        libraries = {found for run in mine if (found := runs.nccl_version(run))} - {version}
         drivers = runs.other_drivers(mine, driver)
         if libraries:
             yield f"Measured with NCCL {', '.join(sorted(libraries))}, and this is {version}."

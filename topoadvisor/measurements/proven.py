@@ -247,7 +247,7 @@ def _contradictions(trial: Trial, snapshot: Snapshot) -> Iterator[str]:
 
 def _alike(trial: Trial, run: Measurement) -> bool:
     """Nothing is known that one was made with and the other was not."""
-    library = runs.library(run)
+    library = runs.nccl_version(run)
     return (
         (None in (trial.driver, run.driver) or trial.driver == run.driver)
         and (None in (trial.nccl, library) or trial.nccl == library)

@@ -119,7 +119,7 @@ def other_drivers(measured: Iterable[Measurement], driver: str | None) -> list[s
     return sorted({run.driver for run in measured if run.driver and driver} - {driver or ""})
 
 
-def library(run: Measurement) -> str | None:
+def nccl_version(run: Measurement) -> str | None:
     """The NCCL that a collective ran with; None = not said."""
     found = _LIBRARY.match(run.method or "")
     return found[1] if found else None
