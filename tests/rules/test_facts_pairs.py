@@ -94,7 +94,9 @@ def test_one_gpu_is_no_mesh(machine: Machines) -> None:
         (granted(0, 1, "CNS"), "CNS", False, True),
         ([P2p(a=0, b=1, read="OK", write="OK"), P2p(a=1, b=0, read="NS", write="OK")], "NS", False, True),
         ([P2p(a=0, b=1, read="OK", write="OK"), P2p(a=1, b=0)], None, None, None),
-        ([P2p(a=0, b=1, read="OK"), P2p(a=1, b=0, read="OK")], "OK", None, None),
+        ([P2p(a=0, b=1, read="OK"), P2p(a=1, b=0, read="OK")], "OK", True, False),
+        ([P2p(a=0, b=1, read="OK"), P2p(a=1, b=0, read="OK", write="OK")], "OK", None, None),
+        ([P2p(a=0, b=1, write="OK"), P2p(a=1, b=0, write="OK")], None, None, None),
         ([P2p(a=0, b=1, read="OK", write="GNS")], None, False, True),
         ([P2p(a=0, b=1, read="OK", write="OK")], None, None, None),
         (granted(0, 1, "U"), "U", None, None),
@@ -110,6 +112,14 @@ def test_p2p_needs_both_directions_and_both_operations(
     assert of(facts, "pair.p2p.refused") is refused
     assert of(facts, "p2p.all_ok") is ok
     assert of(facts, "p2p.any_refused") is refused
+
+
+def test_a_table_of_reads_alone_is_enough_and_what_follows_is_marked(machine: Machines) -> None:
+    """People paste `topo -p2p r` and no table of writes; a leftover level must not be passed over for that."""
+    reads = [P2p(a=0, b=1, read="OK"), P2p(a=1, b=0, read="OK")]
+    write = machine(2, {(0, 1): "PHB"}, p2p=reads).subjects["pair"][0].facts["pair.p2p.write"]
+    assert isinstance(write, Known)
+    assert write.origin.startswith("inferred")
 
 
 def test_p2p_over_the_whole_machine(machine: Machines) -> None:

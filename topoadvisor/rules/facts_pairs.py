@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 REFUSED_BY_STOCK: Final = "inferred: stock drivers refuse P2P on this model"
 _GRANTED_BY_NVLINK: Final = "inferred: NVLinks are up between the two"
+_GRANTED_AS_READS: Final = "inferred: the driver grants reads, and was not asked about writes"
 _PATCHED: Final = "inferred: the driver grants P2P on a model on which stock drivers refuse it"
 _HONEST_SINCE: Final = "550.40.07"
 """Older stock drivers claim P2P between GeForce cards of the Ada generation, and it does not work."""
@@ -334,6 +335,9 @@ def _p2p(
             answer, why = None, f"texts contradict each other about it: {' and '.join(disputed)}"
         elif answer is None and inferred is not None and not (name == "pair.p2p.nvlink" and inferred.value != "OK"):
             scope.put(name, inferred)
+            continue
+        elif name == "pair.p2p.write" and not any(told[name]) and scope.value("pair.p2p.read") == "OK":
+            scope.put(name, Known("OK", _GRANTED_AS_READS))
             continue
         scope.read(name, answer, origin, why)
     read, write = scope.facts["pair.p2p.read"], scope.facts["pair.p2p.write"]

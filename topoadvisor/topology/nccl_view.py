@@ -227,10 +227,10 @@ class _Driver:
         status = self._status.get((one, other), (None, None))
         if any(each not in (None, "OK") for each in status):
             return Grant(False)
-        if None not in status:
-            return Grant(True)
         if (one, other) in self._disputed:
             return Grant(None, _DISPUTED)
+        if status[0] is not None:
+            return Grant(True)
         if any(_refuses(self._gpus[index]) for index in (one, other) if index in self._gpus):
             return Grant(False, _REFUSED)
         return Grant(True, GRANTED)
