@@ -88,6 +88,7 @@ job.symptom text | what was reported: hang, slow, refused, crash, wrong-data, ou
 job.message text | what was printed about it: by a program, by NCCL, or as an Xid line of dmesg; empty if nothing
 job.rdma_failed bool | the message is of RDMA: a verbs call, a vendor error, an error or timeout of NET/IB
 job.framework text | who communicates: NCCL, PyTorch, vLLM, SGLang, TensorRT-LLM, llama.cpp, …; empty when nobody said
+job.llama_cpp bool | the framework is llama.cpp or a program that bundles it
 job.collective text | the operation concerned: all-reduce, all-to-all, …; empty when nobody said
 job.transport text | transport that its log names: P2P, SHM, NET/Socket, NET/IB; empty when nobody said
 job.nodes int | machines of the job; 0 when nobody said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from topoadvisor.nccl import settings
@@ -29,6 +30,8 @@ _OWN_PEER_COPIES: Final = (
     "NVSHMEM",
     "UCX",
 )
+_LLAMA_CPP: Final = re.compile(r"llama\.?-?cpp|ollama|ggml|gguf|kobold|lm.?studio|llamafile", re.I)
+_EXLLAMA: Final = re.compile(r"exllama|tabby", re.I)
 _OWN_NETWORK: Final = ("NVSHMEM", "UCX", "Gloo", "MPI")
 _LOCAL: Final = frozenset(
     {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"}
@@ -42,6 +45,11 @@ class Reach(NamedTuple):
 
     works_for: tuple[str, ...]
     not_for: tuple[str, ...]
+
+
+def llama_cpp(framework: str) -> bool:
+    """Whether it is llama.cpp or a program that bundles it; LLaMA-Factory, say, is none."""
+    return bool(_LLAMA_CPP.search(framework))
 
 
 def reach(name: str) -> Reach:
@@ -61,7 +69,7 @@ def reach(name: str) -> Reach:
 def reaches(name: str, framework: str) -> bool:
     """Whether a variable can do something for what a person said communicates; True where nobody said.
 
-    llama.cpp, and what is built on it, copies by itself: NCCL serves only a split mode that is not the default.
+    llama.cpp, what is built on it, and ExLlama copy by themselves: NCCL serves split modes that are not the default.
     """
-    own_copies = any(word in framework.lower() for word in ("llama.cpp", "ollama", "ggml"))
+    own_copies = llama_cpp(framework) or _EXLLAMA.search(framework)
     return not own_copies or not name.startswith("NCCL_")

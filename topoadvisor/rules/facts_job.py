@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from topoadvisor.nccl import consumers
 from topoadvisor.numbers import whole
 from topoadvisor.rules.scope import Fact, Known, Scope, follow
 
@@ -29,6 +30,7 @@ def gather(node: Scope) -> None:
     node.put("job.symptom", _symptom(node.facts["job.message"]))
     node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))
     node.put("job.framework", _framework(node))
+    node.put("job.llama_cpp", follow(lambda name: consumers.llama_cpp(str(name)), node.facts["job.framework"]))
     local = _number(node, _RANKS)
     node.put("job.local_ranks", local)
     node.put("job.nodes", _nodes(node, local))
