@@ -30,6 +30,7 @@ from topoadvisor.nccl.levels import user_p2p_level
 from topoadvisor.rules import engine, facts, facts_pairs, load
 from topoadvisor.rules.engine import Claim, Outcome
 from topoadvisor.rules.facts import FactBase, Known
+from topoadvisor.rules.facts_job import NOT_SAID
 from topoadvisor.rules.scope import blend
 from topoadvisor.snapshot import Assumption, Gpu, Snapshot, places
 from topoadvisor.topology import graph
@@ -170,7 +171,7 @@ def _finding(group: list[Outcome], base: FactBase) -> Finding:
         subject=first.subject,
         message=first.title,
         why=" ".join(engine.render(first.rule.why, base, subject).split()),
-        evidence=list(first.evidence),
+        evidence=[each for each in first.evidence if each.origin != NOT_SAID],
         advice=[
             Action(text=entry.action, command=entry.command, safety=entry.safety)
             for entry in first.advice

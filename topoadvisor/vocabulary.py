@@ -162,6 +162,7 @@ gdr.dmabuf_possible bool | GPUDirect RDMA is possible through DMA-BUF: open modu
 gdr.any_path bool | GPUDirect RDMA is possible one way or the other
 gdr.memory_peers bool | the kernel shows nv_mem below /sys/kernel/mm/memory_peers, where NCCL before 2.23.4 looks
 gdr.acs_bridges texts | bridges between a GPU and a port below the same switch on which ACS redirects
+gdr.acs_redirect bool | some bridge between a GPU and a port below the same switch redirects by ACS
 gdr.far_gpus texts | GPUs without an active RDMA port below their own PCIe switch
 fabricmanager.state text | active, inactive, failed, not-installed
 fabricmanager.version text | version of the fabric manager
@@ -177,6 +178,7 @@ rdma.names texts | all RDMA devices
 rdma.active texts | RDMA devices with an active port
 rdma.any bool | some RDMA device (InfiniBand, RoCE, EFA) has an active port
 rdma.gpu_local texts | active RDMA devices below one switch with a GPU, the fastest only
+rdma.near_gpus texts | RDMA devices below a switch with a GPU that are not known to be down
 rdma.others_near texts | active RDMA devices below a switch with a GPU, but slower or of another link layer
 rdma.others texts | active RDMA devices that are not GPU-local
 rdma.link_layers texts | link layers of active RDMA ports: InfiniBand, Ethernet (RoCE)
@@ -184,7 +186,7 @@ rdma.local_link_layers texts | link layers among rdma.gpu_local
 rdma.others_near_other_layer texts | the rdma.others_near of a link layer that no rdma.gpu_local has
 rdma.efa bool | some RDMA device is an AWS EFA
 rdma.uverbs int | /dev/infiniband/uverbs* device nodes
-rdma.bonds texts | active RDMA devices that are bonds
+rdma.bonds texts | RDMA devices that are bonds and are not known to be down
 rdma.ports_sharing_a_card texts | active RDMA devices that are ports of one card and share its PCIe link
 rdma.rocev2_indexes texts | rows of the GID table that are RoCE v2 on every active RoCE port
 rdma.hca_exact text | NCCL_IB_HCA value that selects the GPU-local devices; empty when there is nothing to choose

@@ -61,21 +61,3 @@ def test_a_message_is_known(rule: str) -> None:
         facts = ["gpu.name=NVIDIA H100 80GB HBM3", "job.symptom=crash", "job.nodes=2", f"job.message={message}"]
         said = {finding.id for finding in advice(machine, *facts).findings} & {*MESSAGES, "SYS046", "SYS045", "SYS038"}
         assert said == {rule}, message
-
-
-TABLE = "\tGPU0\tGPU1\tNIC0\nGPU0\t X \tNV18\tPIX\nGPU1\tNV18\t X \tPIX\nNIC0\tPIX\tPIX\t X \n"
-NICS = f"{TABLE}\nNIC Legend:\n\n  NIC0: mlx5_0\n"
-
-
-@pytest.mark.parametrize(
-    ("told", "rule"),
-    [("NCCL_IB_DISABLE=1", "NET024"), ("NCCL_NET=Socket", "NET025"), ("job.transport=NET/Socket", "NET060")],
-)
-def test_rdma_devices_of_a_matrix_are_reason_to_ask(told: str, rule: str) -> None:
-    """A matrix names devices and not their state: the rule is a hypothesis then, and takes nothing out by itself."""
-    found = advice(pasted(NICS), told, "job.nodes=4")
-    (finding,) = [each for each in found.findings if each.id == rule]
-    assert finding.hypothesis
-    assert not found.settings
-    down = advice(pasted(NICS), told, "job.nodes=4", "rdma.any=false")
-    assert rule not in {each.id for each in down.findings}

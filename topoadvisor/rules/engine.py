@@ -204,8 +204,8 @@ class _Judge:
         advice = tuple(self._advise(subject, title, test, missing))
         if open_questions:
             title = f"Hypothesis: {title}"
-            advice = (self._question(open_questions, subject), *(each for each in advice if each.action))
-            advice = tuple(msgspec.structs.replace(each, set={}, unset=[]) for each in advice)
+            told = map(_in_words, advice)
+            advice = (self._question(open_questions, subject), *(each for each in told if each.action))
         return self._outcome(
             subject,
             "fires",
@@ -319,6 +319,14 @@ class _Judge:
             remove_when=text(entry.remove_when),
             cost=text(entry.cost),
         )
+
+
+def _in_words(entry: Entry) -> Entry:
+    """Advice of a hypothesis: it sets and unsets nothing, and what it would take out is told in words."""
+    action = entry.action
+    if action is None and entry.unset:
+        action = f"Otherwise take {', '.join(entry.unset)} out: {entry.reason}."
+    return msgspec.structs.replace(entry, action=action, set={}, unset=[])
 
 
 def _listed(missing: Mapping[str, str]) -> tuple[Missing, ...]:

@@ -103,7 +103,7 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     facts_measured.summarise(node, pairs, judged.patterns, snapshot.measurements)
     nics = facts_nics.gather(snapshot, topology, sources, assumed)
     facts_nics.summarise(node, nics, snapshot, sources)
-    facts_paths.gather(node, gpus, nics, snapshot, topology, sources)
+    facts_paths.gather(node, gpus, pairs, snapshot, topology, sources)
     facts_platform.summarise(node, snapshot)
     facts_vendor.gather(node, lambda name: node.facts.get(name, unset))
     bridges = facts_nics.bridges(snapshot, sources, assumed)

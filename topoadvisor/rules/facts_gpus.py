@@ -79,7 +79,10 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     capabilities = _column(scopes, "gpu.compute_capability")
     node.put("gpus.compute_capability_min", follow(lambda *values: min(values), *capabilities) if scopes else _none())
     node.put("gpus.compute_capability_max", follow(lambda *values: max(values), *capabilities) if scopes else _none())
-    node.put("c2c.any", any_of([_linked_to_its_cpu(scope) for scope in scopes]))
+    linked = any_of([_linked_to_its_cpu(scope) for scope in scopes])
+    if isinstance(linked, Unknown) and node.value("cpu.vendor") in ("AMD", "Intel"):
+        linked = Known(False, "inferred: only NVIDIA's own CPUs have the link")
+    node.put("c2c.any", linked)
     node.put("numa.gpu_nodes", _numa_nodes(node, _column(scopes, "gpu.numa_node")))
 
 

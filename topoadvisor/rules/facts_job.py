@@ -9,7 +9,8 @@ from topoadvisor.nccl import consumers
 from topoadvisor.numbers import whole
 from topoadvisor.rules.scope import Fact, Known, Scope, follow
 
-_NOT_SAID: Final = "nobody said"
+NOT_SAID: Final = "nobody said"
+"""Origin of a fact that stands for nothing having been said: no evidence of anything."""
 _RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 _ALL_RANKS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _RDMA_FAILED: Final = re.compile(
@@ -26,7 +27,7 @@ _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSH
 def gather(node: Scope) -> None:
     """Record the node facts `job.*`; needs `env.*`. What nobody said is empty, 0 or -1, never unknown."""
     for name in ("message", "collective", "transport"):
-        node.put(f"job.{name}", Known("", _NOT_SAID))
+        node.put(f"job.{name}", Known("", NOT_SAID))
     node.put("job.symptom", _symptom(node.facts["job.message"]))
     node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))
     node.put("job.framework", _framework(node))
@@ -34,14 +35,14 @@ def gather(node: Scope) -> None:
     local = _number(node, _RANKS)
     node.put("job.local_ranks", local)
     node.put("job.nodes", _nodes(node, local))
-    node.put("job.failed_after_seconds", Known(-1, _NOT_SAID))
-    node.put("job.busbw_gbps", Known(0.0, _NOT_SAID))
+    node.put("job.failed_after_seconds", Known(-1, NOT_SAID))
+    node.put("job.busbw_gbps", Known(0.0, NOT_SAID))
 
 
 def _symptom(message: Fact) -> Fact:
     text = message.value if isinstance(message, Known) else ""
     said = next((symptom for symptom, words in _SYMPTOMS.items() if words.search(text)), None)
-    return Known(said, "inferred: from the message") if said else Known("", _NOT_SAID)
+    return Known(said, "inferred: from the message") if said else Known("", NOT_SAID)
 
 
 def _framework(node: Scope) -> Known:
@@ -51,7 +52,7 @@ def _framework(node: Scope) -> Known:
             for prefix, framework in _PREFIXES:
                 if name.startswith(f"env.{prefix}"):
                     return Known(framework, fact.origin)
-    return Known("", _NOT_SAID)
+    return Known("", NOT_SAID)
 
 
 def _number(node: Scope, names: tuple[str, ...]) -> Known:
@@ -60,7 +61,7 @@ def _number(node: Scope, names: tuple[str, ...]) -> Known:
         number = whole(str(fact.value)) if isinstance(fact, Known) else None
         if isinstance(fact, Known) and number:
             return Known(number, fact.origin)
-    return Known(0, _NOT_SAID)
+    return Known(0, NOT_SAID)
 
 
 def _nodes(node: Scope, local: Known) -> Known:

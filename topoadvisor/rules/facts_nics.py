@@ -165,12 +165,20 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     active = node.value("rdma.active") or []
     unseen = [name for name in active if name not in devices]
     missing = missing or (Unknown(f"nothing is known of {', '.join(unseen)} but the name") if unseen else None)
-    node.put("rdma.any", follow(bool, node.facts["rdma.active"]))
+    any_active = follow(bool, node.facts["rdma.active"])
+    if isinstance(any_active, Unknown) and str(node.value("job.transport")).startswith("NET/IB"):
+        any_active = Known(True, "inferred: the job's transport is NET/IB")
+    node.put("rdma.any", any_active)
     told = origin if all(isinstance(state, Known) and state.origin == origin for state in states) else blend(states)
     node.put("rdma.link_layers", missing or Known(_layers(active, devices), told))
-    node.put("rdma.efa", unread or any_of([_efa(name, scope, origin, snapshot) for name, scope in devices.items()]))
-    local = _local(active, devices, missing)
-    node.put("rdma.gpu_local", local)
+    elsewhere = node.value("platform.cloud") not in (None, "aws")
+    efa = unread or any_of([_efa(name, scope, origin, snapshot) for name, scope in devices.items()])
+    node.put("rdma.efa", Known(False, "inferred: only Amazon's machines have EFA") if unread and elsewhere else efa)
+    near = unread or _near_gpus(devices)
+    # What is below no switch with a GPU is not next to one, whatever its state.
+    local = near if isinstance(near, Known) and not near.value else _local(active, devices, missing)
+    local = node.put("rdma.gpu_local", local)
+    node.put("rdma.near_gpus", local if isinstance(near, Unknown) else near)
     others = follow(lambda near: [name for name in active if name not in near], local)
     node.put("rdma.others", others)
     beside = follow(
@@ -186,6 +194,8 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
             local,
         ),
     )
+    bonds = [name for name in _not_down(devices) if "bond" in name]
+    node.put("rdma.bonds", unread or Known(bonds, "derived"))
     _groups(node, active, snapshot, unread or missing)
     node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
     default = snapshot.host.default_interface
@@ -212,8 +222,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
 
 
 def _groups(node: Scope, active: Sequence[str], snapshot: Snapshot, unread: Fact | None) -> None:
-    """Bonds, ports that share one card, and the rows of the GID table."""
-    node.put("rdma.bonds", unread or Known([name for name in active if "bond" in name], "derived"))
+    """Ports that share one card, and the rows of the GID table."""
     physical = {device.address: device.sriov_of for device in snapshot.pci or [] if device.sriov_of is not None}
     cards: dict[str, dict[str, str]] = {}
     for nic in snapshot.nics or []:
@@ -272,6 +281,17 @@ def _efa(name: str, scope: Scope, origin: str, snapshot: Snapshot) -> Fact:
     # EFA devices are renamed after their slot, as those of other makers may be.
     unclear = isinstance(driver, Unknown) and name.startswith("rdmap")
     return driver if unclear else Known(False, origin)
+
+
+def _not_down(devices: Mapping[str, Scope]) -> list[str]:
+    return [name for name in _natural(devices) if devices[name].value("nic.state") in (None, "ACTIVE")]
+
+
+def _near_gpus(devices: Mapping[str, Scope]) -> Fact:
+    return follow(
+        lambda *near: [name for name, is_near in zip(_not_down(devices), near, strict=True) if is_near],
+        *(devices[name].facts["nic.gpu_local"] for name in _not_down(devices)),
+    )
 
 
 def _local(active: Sequence[str], devices: Mapping[str, Scope], missing: Fact | None) -> Fact:

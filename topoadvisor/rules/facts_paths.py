@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from topoadvisor import cpu_lists
 from topoadvisor.rules.facts_nics import ancestors
 from topoadvisor.rules.facts_node import is_gpu
-from topoadvisor.rules.scope import NVML, PCI, PROC, Fact, Known, Scope, Sources, Unknown, follow
+from topoadvisor.rules.scope import ASSUMED, NVML, PCI, PROC, Fact, Known, Scope, Sources, Unknown, follow
 from topoadvisor.snapshot import Gpu, Host, PciDevice, Snapshot
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _INTEL_CHIPSET_SLOTS: Final = frozenset({"1b", "1c", "1d"})
 def gather(
     node: Scope,
     gpus: Mapping[int, Scope],
-    nics: Mapping[str, Scope],
+    pairs: Mapping[tuple[int, int], Scope],
     snapshot: Snapshot,
     topology: Topology,
     sources: Sources,
@@ -51,7 +51,13 @@ def gather(
     known = read and all(gpu.address in devices for gpu in snapshot.gpus)
     node.read("pcie.chipset_gpus", inside if known else None, origin, why)
     node.read("pcie.unknown_speeds", _unknown_speeds(devices, snapshot.gpus) if known else None, origin, why)
-    node.put("gdr.acs_bridges", _acs_to_nics(node, snapshot, topology, devices, sources))
+    bridges = node.put("gdr.acs_bridges", _acs_to_nics(node, snapshot, topology, devices, sources))
+    between = [each.facts["pair.path.acs_redirect"] for each in pairs.values()]
+    by_hand = [fact.value for fact in between if isinstance(fact, Known) and fact.origin == ASSUMED]
+    if by_hand and node.value("rdma.near_gpus"):
+        node.put("gdr.acs_redirect", Known(any(by_hand), "inferred: from what was told of the GPUs"))
+    else:
+        node.put("gdr.acs_redirect", follow(bool, bridges))
     node.put("gdr.far_gpus", _far_gpus(node, snapshot, topology))
 
 
