@@ -240,6 +240,36 @@ ALSO_CALLED: Final[dict[str, str]] = {
     "fabric_manager.status": "fabricmanager.state",
     "fabric_manager_status": "fabricmanager.state",
     "cpus": "cpu.allowed",
+    "node_count": "job.nodes",
+    "hosts": "job.nodes",
+    "machines": "job.nodes",
+    "docker.shm_size": "shm.total_bytes",
+    "container.shm_size": "shm.total_bytes",
+    "max_locked_memory": "limits.memlock_bytes",
+    "link_width": "gpu.pcie.current_width",
+    "pcie.link_gen": "gpu.pcie.current_gen",
+    "pcie.speed": "gpu.pcie.current_gen",
+    "rebar": "gpu.bar1_covers_memory",
+    "resizable_bar": "gpu.bar1_covers_memory",
+    "cpu.socket_count": "cpu.sockets",
+    "cpu.numa_nodes": "numa.count",
+    "numa.balancing": "kernel.numa_balancing",
+    "cmdline": "kernel.command_line",
+    "driver.kind": "driver.flavour",
+    "nvidia_peermem_loaded": "modules.nvidia_peermem",
+    "nv_peer_mem": "modules.nvidia_peermem",
+    "gdr": "gdr.any_path",
+    "gpudirect": "gdr.any_path",
+    "gpudirect.rdma": "gdr.any_path",
+    "fm.version": "fabricmanager.version",
+    "nic.speed": "nic.rate_gbit",
+    "rdma.rate": "nic.rate_gbit",
+    "operation": "job.collective",
+    "application": "job.framework",
+    "workload": "job.framework",
+    "software": "job.framework",
+    "symptoms": "job.symptom",
+    "net_plugin": "nccl.net_plugins",
 }
 """Other names of facts, as people write them in tickets."""
 
@@ -307,7 +337,8 @@ def canonical(name: str) -> str | None:
     """The name as the vocabulary has it, None when no fact is meant, or one of several.
 
     Beside other names of facts (`ALSO_CALLED`) a name may lack its first parts and its unit where one fact alone ends
-    so: `memlock` is `limits.memlock_bytes`. The first dot may be an underscore. A variable may lack `env.`.
+    so: `memlock` is `limits.memlock_bytes`. It may have the kind of device in front: `gpu.pcie.width` is `pcie.width`.
+    The first dot may be an underscore. A variable may lack `env.`.
     """
     if indexed := _INDEXED.fullmatch(name):
         kind, which, rest = indexed.groups()
@@ -324,6 +355,10 @@ def canonical(name: str) -> str | None:
     exact = next((each for each in candidates if each in VOCABULARY), None)
     if exact is not None:
         return exact
+    kind, _, rest = known.partition(".")
+    inner = canonical(rest) if kind in _OF_EVERY and rest else None
+    if inner and inner.startswith(f"{kind}."):
+        return inner
     if any(f".{known}." in f".{each}" for each in VOCABULARY):
         return None  # a group of facts
     ends = [each for each in VOCABULARY if f".{_without_unit(each)}".endswith(f".{_without_unit(known)}")]

@@ -217,14 +217,25 @@ def _pcie(scope: Scope, gpu: Gpu, device: PciDevice | None, port: PciDevice | No
         return sources.place(f"pci:{of.address}", key, *PCI)
 
     link = gpu.pcie or PcieLink()
+    model = catalogue.gpu_model(scope.value("gpu.name"), gpu.pci_device)
     function = device or PciDevice(address="")
     current, top = catalogue.pcie_gen(function.link_speed_gts), catalogue.pcie_gen(function.max_link_speed_gts)
     first("gpu.pcie.current_gen", (link.current_gen, nvml), (current, listed(function, "link_speed_gts")))
     first("gpu.pcie.max_gen", (link.max_gen, nvml))
-    first("gpu.pcie.device_max_gen", (link.device_max_gen, nvml), (top, listed(function, "max_link_speed_gts")))
+    first(
+        "gpu.pcie.device_max_gen",
+        (link.device_max_gen, nvml),
+        (top, listed(function, "max_link_speed_gts")),
+        (model.pcie_gen if model else None, "catalogue"),
+    )
     first("gpu.pcie.current_width", (link.current_width, nvml), (function.link_width, listed(function, "link_width")))
     # NVML's maximum is that of device and slot together; the device's own stands in its PCIe capability.
-    first("gpu.pcie.max_width", (function.max_link_width, listed(function, "max_link_width")), (link.max_width, nvml))
+    first(
+        "gpu.pcie.max_width",
+        (function.max_link_width, listed(function, "max_link_width")),
+        (link.max_width, nvml),
+        (model.pcie_width if model else None, "catalogue"),
+    )
     first("gpu.pcie.port_width", (port.max_link_width, listed(port, "max_link_width")) if port else (None, ""))
     state = gpu.performance_state
     scope.read(
