@@ -62,6 +62,7 @@ nvlink.hidden_switch bool | NVLink peers exist that this operating system cannot
 nvlink.summary text | NVLink classes and how many pairs have each
 nvlink.groups text | groups of GPUs that NVLink joins: GPU0 GPU1 | GPU2 GPU3; empty when none
 nvlink.largest_group int | GPUs in the largest of these groups; 0 when none
+nvlink.gbps number | paper bandwidth of the active NVLinks of one GPU, GB/s per direction; of the GPU that has least
 nvlink.ring bool | NVLinks close a ring over the GPUs of a job: those that CUDA_VISIBLE_DEVICES selects, else all
 p2p.any_refused bool | the driver refuses peer access for some pair
 p2p.all_ok bool | the driver grants peer reads and writes for every pair
@@ -86,6 +87,8 @@ p2p.host_pairs int | pairs without NVLink whose PCIe path crosses a host bridge
 c2c.any bool | some GPU has a chip-to-chip link to its CPU
 job.symptom text | what was reported: hang, slow, refused, crash, wrong-data, out-of-memory; empty when nothing was
 job.message text | what was printed about it: by a program, by NCCL, or as an Xid line of dmesg; empty if nothing
+job.xids texts | numbers of the Xids that it holds, or that were said to stand in the kernel's log
+job.xid_kind text | what the most telling one is of: bus, gsp, reset, nvlink5, nvlink, memory, program, note; else empty
 job.rdma_failed bool | the message is of RDMA: a verbs call, a vendor error, an error or timeout of NET/IB
 job.framework text | who communicates: NCCL, PyTorch, vLLM, SGLang, TensorRT-LLM, llama.cpp, …; empty when nobody said
 job.llama_cpp bool | the framework is llama.cpp or a program that bundles it
@@ -229,6 +232,7 @@ gpu.numa_node int | nearest NUMA node; -1 when the platform does not say
 gpu.nvlinks.total int | NVLinks of this GPU as the driver lists them
 gpu.nvlinks.active int | NVLinks that are up
 gpu.nvlinks.inactive int | NVLinks that are down
+gpu.nvlinks.gbps number | paper bandwidth of its active NVLinks together, GB/s per direction
 gpu.nvlinks.expected int | NVLinks of this model
 gpu.nvlinks.wanted int | NVLinks of this model, or where it is not known, gpu.nvlinks.peers_mode
 gpu.nvlinks.peers_mode int | most frequent number of active NVLinks among the other GPUs of this model

@@ -112,6 +112,17 @@ def test_the_neighbours_mode_leaves_the_gpu_itself_and_other_models_out(machine:
     assert [of(facts, "gpu.nvlinks.peers_mode", index) for index in range(5)] == [18, 18, 18, 18, None]
 
 
+def test_the_nvlink_bandwidth_of_a_gpu_counts_its_active_links(machine: Machines) -> None:
+    names = ["NVIDIA H100 80GB HBM3", "NVIDIA B200", "no such GPU"]
+    facts = machine(
+        [Gpu(index=index, name=name, nvlinks=links(*[True] * 17, False)) for index, name in enumerate(names)]
+    )
+    assert [of(facts, "gpu.nvlinks.gbps", index) for index in range(3)] == [17 * 25, 17 * 50, None]
+    assert isinstance(facts.node["nvlink.gbps"], Unknown)
+    whole = machine([Gpu(index=index, name=names[0], nvlinks=links(*[True] * 18)) for index in range(2)])
+    assert whole.node["nvlink.gbps"] == Known(450.0, "derived")
+
+
 def test_pcie_width_of_device_and_port(machine: Machines) -> None:
     devices = [
         PciDevice(address="0000:00:01.0", max_link_width=8),

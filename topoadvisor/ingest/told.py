@@ -228,6 +228,9 @@ ALSO_CALLED: Final[dict[str, str]] = {
     "job.error": "job.message",
     "log.message": "job.message",
     "dmesg": "job.message",
+    "xid": "job.xids",
+    "xids": "job.xids",
+    "job.xid": "job.xids",
     "num_nodes": "job.nodes",
     "nnodes": "job.nodes",
     "cloud.provider": "platform.cloud",
@@ -281,6 +284,7 @@ MADE_FROM: Final[dict[str, str]] = {
     "p2p.uplink_groups": "pair.link_class",
     "p2p.host_pairs": "pair.link_class",
     "p2p.network_pairs": "pair.nccl.transport",
+    "job.xid_kind": "job.xids",
     "pair.nccl_path": "pair.link_class",
     "pair.same_numa": "gpu.numa_node",
     "pair.same_model": "gpu.name",
@@ -500,7 +504,7 @@ def _number(name: str, text: str) -> float | int | None:
 def _list(assumption: Assumption, name: str) -> list[str]:
     value = assumption.value
     numbers = isinstance(value, bool | int | float) or (isinstance(value, str) and value.strip().isdigit())
-    if (numbers and not name.endswith("_indexes")) or not isinstance(value, list | str | int):
+    if (numbers and not name.endswith(("_indexes", ".xids"))) or not isinstance(value, list | str | int):
         raise assumption.refused(f"is {TYPE_WORDS['texts']}", _example(name, "texts"))
     if isinstance(value, list):
         parts = value

@@ -19,6 +19,7 @@ from topoadvisor.rules.scope import (
     Sources,
     Unknown,
     any_of,
+    by_model,
     follow,
     negate,
     none_of,
@@ -54,7 +55,7 @@ def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: As
 
 
 def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
-    """Record the node facts `gpus.*`, `c2c.any` and `numa.gpu_nodes`; `origin` says who counted the GPUs."""
+    """Record the node facts `gpus.*`, `nvlink.gbps`, `c2c.any`, `numa.gpu_nodes`; `origin` says who counted GPUs."""
     scopes = list(gpus.values())
     node.put("gpus.count", Known(len(scopes), origin))
     names = _column(scopes, "gpu.name")
@@ -83,6 +84,8 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     if isinstance(linked, Unknown) and node.value("cpu.vendor") in ("AMD", "Intel"):
         linked = Known(False, "inferred: only NVIDIA's own CPUs have the link")
     node.put("c2c.any", linked)
+    speeds = _column(scopes, "gpu.nvlinks.gbps")
+    node.put("nvlink.gbps", follow(lambda *values: min(values), *speeds) if scopes else _none())
     node.put("numa.gpu_nodes", _numa_nodes(node, _column(scopes, "gpu.numa_node")))
 
 
@@ -185,6 +188,9 @@ def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> No
         scope.put("gpu.nvlinks.active", Known(sum(bool(link.active) for link in links), origin))
     else:
         scope.put("gpu.nvlinks.active", _links_of_pairs(gpu, topology, why))
+    model = catalogue.gpu_model(scope.value("gpu.name"), gpu.pci_device)
+    each = model.nvlink_gbps if model else None
+    scope.put("gpu.nvlinks.gbps", by_model(scope.facts["gpu.name"], scope.facts["gpu.nvlinks.active"], each))
     errors = [count for link in links or [] for count in (link.recovery_errors, link.replay_errors, link.crc_errors)]
     counted = [count for count in errors if count is not None]
     up = None if links is None else any(link.active is not False for link in links)

@@ -21,6 +21,21 @@ _SYMPTOMS: Final = {
     "out-of-memory": re.compile(r"cuda (?:failure|error)\W.{0,12}out of memory|OutOfMemoryError", re.I),
 }
 """What a message says about the symptom when nobody named it."""
+_XIDS: Final = re.compile(
+    r"\bxids?\b[^\d\n(]{0,12}(?:\([^)\n]*\)\s*:?\s*)?(\d{1,3}\b(?:\s*(?:,|and|or|/)\s*\d{1,3}\b)*)", re.I
+)
+"""`Xid (PCI:0000:1b:00): 79, …` of the driver, `previous Xid 145`, and what a person writes: `XIDs 13 and 43`."""
+_XID_KINDS: Final = {
+    "bus": {79},
+    "gsp": {119, 120},
+    "reset": {46, 62, 109, 110, 143, 156, 158, 167, 169},
+    "nvlink5": {*range(144, 151), 155},
+    "nvlink": {74, 136},
+    "memory": {48, 63, 64, 92, 94, 95, 140, 168, 171, 172},
+    "program": {8, 13, 31, 32, 43, 45, 68, 69, 137},
+    "note": {121},
+}
+"""Xids by what they mean for a job, what causes the others first (NVIDIA, Xid catalog)."""
 _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSHMEM"), ("GGML_", "llama.cpp"))
 
 
@@ -30,6 +45,8 @@ def gather(node: Scope) -> None:
         node.put(f"job.{name}", Known("", NOT_SAID))
     node.put("job.symptom", _symptom(node.facts["job.message"]))
     node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))
+    node.put("job.xids", follow(_xids, node.facts["job.message"]))
+    node.put("job.xid_kind", follow(_xid_kind, node.facts["job.xids"], node.facts["job.message"]))
     node.put("job.framework", _framework(node))
     node.put("job.llama_cpp", follow(lambda name: consumers.llama_cpp(str(name)), node.facts["job.framework"]))
     local = _number(node, _RANKS)
@@ -43,6 +60,20 @@ def _symptom(message: Fact) -> Fact:
     text = message.value if isinstance(message, Known) else ""
     said = next((symptom for symptom, words in _SYMPTOMS.items() if words.search(text)), None)
     return Known(said, "inferred: from the message") if said else Known("", NOT_SAID)
+
+
+def _xids(message: str) -> list[str]:
+    found = (number for said in _XIDS.findall(message) for number in re.findall(r"\d+", said))
+    return list(dict.fromkeys(number.lstrip("0") for number in found if int(number)))
+
+
+def _xid_kind(xids: list[str], message: str) -> str:
+    """The kind of the Xid that explains most; empty without one that is known."""
+    fatal = not re.search("non-?fatal", message, re.I) or re.search(r"\bFatal\b|(?i:previous xid)", message)
+    kinds = {kind for kind, numbers in _XID_KINDS.items() if set(xids) & set(map(str, numbers))}
+    if "nvlink5" in kinds and not fatal:
+        kinds = kinds - {"nvlink5"} | {"note"}
+    return next((kind for kind in _XID_KINDS if kind in kinds), "")
 
 
 def _framework(node: Scope) -> Known:

@@ -24,6 +24,7 @@ from topoadvisor.rules.scope import (
     Unknown,
     any_of,
     blend,
+    by_model,
     follow,
     none_of,
 )
@@ -267,7 +268,10 @@ def _wires(scope: Scope, pair: Pair | None, a: Scope, b: Scope, node: Scope) -> 
         nvlinks = scope.read("pair.nvlinks", pair.nvlinks if pair else None, origin, why)
     through = pair.through_switch if pair and isinstance(nvlinks, Known) else None
     scope.read("pair.through_switch", through, origin, why)
-    scope.read("pair.gbps", pair and pair.gbps, derived, "the bandwidth of this path is not known")
+    speed = scope.read("pair.gbps", pair and pair.gbps, derived, "the bandwidth of this path is not known")
+    gpu = catalogue.gpu_model(a.value("gpu.name"))
+    if isinstance(speed, Unknown) and gpu and scope.value("pair.nvlinks"):
+        scope.put("pair.gbps", by_model(a.facts["gpu.name"], scope.facts["pair.nvlinks"], gpu.nvlink_gbps))
     scope.put("pair.same_numa", _same_numa(a.facts["gpu.numa_node"], b.facts["gpu.numa_node"], node))
     scope.put("pair.same_model", follow(lambda x, y: x == y, a.facts["gpu.name"], b.facts["gpu.name"]))
 

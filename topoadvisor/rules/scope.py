@@ -128,6 +128,15 @@ def follow(function: Callable[..., Any], *inputs: Fact, reason: str = "") -> Fac
     return Unknown(reason) if value is None else Known(value, blend(inputs))
 
 
+def by_model(name: Fact, count: Fact, each: float | None) -> Fact:
+    """`count` of what the catalogue says a model has `each` of; from an assumption where the name is one."""
+    if each is None:
+        return name if isinstance(name, Unknown) else Unknown("the catalogue does not say it of this model")
+    found = follow(lambda number, _: number * each, count, name)
+    told = isinstance(found, Known) and isinstance(name, Known) and name.origin == ASSUMED
+    return Known(found.value, FROM_ASSUMED) if told and isinstance(found, Known) else found
+
+
 def any_of(facts: Sequence[Fact]) -> Fact:
     """True when one is true, else unknown when one is unknown, else false."""
     for fact in facts:
