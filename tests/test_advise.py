@@ -80,6 +80,24 @@ def test_one_sentence_about_several_devices_is_one_finding() -> None:
     redirected = [finding for finding in advice.findings if finding.id == "P2P003"]
     assert len(redirected) == 1
     assert len(redirected[0].also) == 5
+    roce = assume.apply(
+        load("dgx-h100"),
+        [Assumption(fact="rdma.link_layers", value=["Ethernet"]), Assumption(fact="nic.link_layer", value="Ethernet")],
+    )
+    small = [finding for finding in advise.advise(roce).findings if finding.id == "NET041"]
+    assert len(small) == 1
+    assert len(small[0].also) == 7
+
+
+def test_what_explains_the_message_comes_before_its_equals() -> None:
+    told = [
+        Assumption(fact="job.nodes", value=2),
+        Assumption(fact="job.message", value="NCCL INFO NET/IB : No device found."),
+    ]
+    infos = [
+        each.id for each in advise.advise(assume.apply(load("dgx-a100"), told)).findings if each.severity == "info"
+    ]
+    assert infos.index("NET053") < infos.index("NET008")
 
 
 def test_a_value_that_is_set_already_is_right_and_not_advised_again() -> None:

@@ -149,15 +149,24 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
 
 
 def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
-    """Rules that fired, worst first; the same sentence about several devices is one finding."""
+    """Rules that fired, worst first, and what explains a reported message before the rest of its severity.
+
+    The same sentence about several devices is one finding.
+    """
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.verdict == "fires":
             # A rule says the same of two devices when its sentences differ only in the devices' names.
-            sentence = _DEVICE_NAMES.sub("*", outcome.title)
+            port = outcome.subject.removeprefix("nic:")
+            sentence = _DEVICE_NAMES.sub("*", outcome.title.replace(port, "*"))
             groups.setdefault((outcome.rule.id, sentence), []).append(outcome)
-    found = [_finding(group, base) for group in groups.values()]
-    return sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), finding.id))
+    found = [(not _explains_the_message(group[0]), _finding(group, base)) for group in groups.values()]
+    ranked = sorted(found, key=lambda each: (SEVERITIES.index(each[1].severity), each[0], each[1].id))
+    return [finding for _, finding in ranked]
+
+
+def _explains_the_message(outcome: Outcome) -> bool:
+    return outcome.rule.last_word_on is None and any(each.fact == "job.message" for each in outcome.evidence)
 
 
 def _finding(group: list[Outcome], base: FactBase) -> Finding:

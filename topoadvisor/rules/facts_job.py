@@ -14,7 +14,9 @@ NOT_SAID: Final = "nobody said"
 _RANKS: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 _ALL_RANKS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _RDMA_FAILED: Final = re.compile(
-    r"ibv_|vendor err|NET/IB.{0,80}(?:fail|error|(?<!_)timed? ?out)|completion.{0,80}\b(?:status|error)[ =]*[1-9]", re.I
+    r"ibv_|vendor.err|NET/IB.{0,80}(?:fail|error|(?<!_)timed? ?out)"
+    r"|completion.{0,80}\b(?:status|error)[ =]*(?:\w+\()?[1-9]",
+    re.I,
 )
 _SYMPTOMS: Final = {
     "hang": re.compile(r"collective operation timeout|collective operations? (?:have )?(?:failed or )?timed out", re.I),
