@@ -79,7 +79,18 @@ def test_an_exception_that_was_not_read_makes_a_hypothesis_without_variables(amd
 def test_only_the_open_part_of_an_exception_is_told(amd: FactBase, rule: Rules) -> None:
     partly = [f"gpus.count > 1 && ({UNREAD})", f"!(gpus.count == 1) && !({UNREAD})"]
     told = only(rule(when=KNOWN, not_when=partly), amd)
-    assert told.advice[0].action == f"It does not hold where {UNREAD} or !({UNREAD}), and that was not read."
+    assert told.advice[0].action == f"It does not hold where {UNREAD} or where !({UNREAD}), and that was not read."
+
+
+@pytest.mark.parametrize(
+    ("exception", "told"),
+    [
+        ("vm.guest", "where this is a virtual machine (vm.guest)"),
+        ("vm.guest == false", "unless this is a virtual machine (vm.guest)"),
+    ],
+)
+def test_an_exception_of_one_fact_is_told_by_its_meaning(amd: FactBase, rule: Rules, exception: str, told: str) -> None:
+    assert only(rule(when=KNOWN, not_when=[exception]), amd).advice[0].action.startswith(f"It does not hold {told},")
 
 
 def test_a_last_word_is_kept_where_another_finding_rests_on_the_fact(amd: FactBase, rule: Rules) -> None:

@@ -17,7 +17,7 @@ from topoadvisor.rules import cel
 from topoadvisor.rules.facts import FactBase, Known, Subject, Unknown
 from topoadvisor.rules.model import PLACEHOLDER, Entry, Rule
 from topoadvisor.rules.scope import spell
-from topoadvisor.vocabulary import KINDS, kind_of
+from topoadvisor.vocabulary import KINDS, VOCABULARY, kind_of
 
 Verdict = Literal["fires", "quiet", "unknown", "not-applicable"]
 
@@ -243,9 +243,9 @@ class _Judge:
         return list(dict.fromkeys(open_parts))
 
     def _question(self, open_questions: Sequence[str], subject: Subject) -> Entry:
-        told = " or ".join(" ".join(source.split()) for source in open_questions)
+        told = " or ".join(map(_exception, open_questions))
         ask = self.rule.ask and self._text(self.rule.ask, subject)
-        return Entry(action=f"It does not hold where {told}, and that was not read.", command=ask, safety="safe")
+        return Entry(action=f"It does not hold {told}, and that was not read.", command=ask, safety="safe")
 
     def _outcome(self, subject: Subject, verdict: Verdict, **more: Any) -> Outcome:
         return Outcome(rule=self.rule, subject=subject.id, verdict=verdict, **more)
@@ -319,6 +319,19 @@ class _Judge:
             remove_when=text(entry.remove_when),
             cost=text(entry.cost),
         )
+
+
+_SWITCH: Final = re.compile(r"(?P<fact>[\w.]+)(?P<off> == false)?")
+
+
+def _exception(source: str) -> str:
+    """`where this is a virtual machine (vm.guest)`: an exception in words, if it is one fact that is true or false."""
+    source = " ".join(source.split())
+    switch = _SWITCH.fullmatch(source)
+    fact = VOCABULARY.get(switch["fact"]) if switch else None
+    if switch is None or fact is None or fact.type != "bool":
+        return f"where {source}"
+    return f"{'unless' if switch['off'] else 'where'} {fact.meaning} ({switch['fact']})"
 
 
 def _in_words(entry: Entry) -> Entry:
