@@ -75,11 +75,11 @@ def _direct_over_host(scope: Scope) -> Fact:
 
 
 def _without_link(scope: Scope, name: str) -> Fact:
-    """A fact of a pair that has no NVLink; empty, whatever the fact is, for one that has."""
+    """A fact of a pair that no NVLink joins, itself or over a third GPU (NVB); empty, whatever it is, for others."""
     links = scope.facts["pair.nvlinks"]
     if isinstance(links, Unknown):
         return links
-    return Known("", links.origin) if links.value else scope.facts[name]
+    return Known("", links.origin) if links.value or scope.value("pair.nccl_path") == "NVB" else scope.facts[name]
 
 
 def _direct(way: Any) -> bool:
