@@ -225,6 +225,14 @@ def test_what_is_right_was_seen(name: str, facts: dict[str, object], text: str, 
     assert (text in [right.text for right in advise.advise(given).already_right]) is said
 
 
+def test_what_rests_on_the_report_comes_first_and_how_to_go_on_last() -> None:
+    """All three are of one severity, and their families are not in this order."""
+    facts = {"vm.hypervisor": "KVM", "pair.p2p.read": "CNS", "pair.p2p.write": "CNS", "job.symptom": "slow"}
+    given = assume.apply(load("8xl40s"), [Assumption(fact=fact, value=value) for fact, value in facts.items()])
+    said = [finding.id for finding in advise.advise(given).findings]
+    assert said.index("VM012") < said.index("P2P013") < said.index("SYS095")
+
+
 def test_of_a_single_port_whose_state_was_not_read_nothing_is_right() -> None:
     matrix = "\tGPU0\tGPU1\tmlx5_0\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nmlx5_0\tPIX\tPIX\t X \n"
     assert "RDMA port" not in str(advise.advise(text.read(matrix, "a")).already_right)

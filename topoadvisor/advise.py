@@ -149,9 +149,10 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
 
 
 def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
-    """Rules that fired, worst first, and what explains a reported message before the rest of its severity.
+    """Rules that fired, worst first; the same sentence about several devices is one finding.
 
-    The same sentence about several devices is one finding.
+    Of one severity those come first that explain a reported message, then those that rest on another report, and last
+    those that only say how to go on.
     """
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
@@ -160,13 +161,16 @@ def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
             port = outcome.subject.removeprefix("nic:")
             sentence = _DEVICE_NAMES.sub("*", outcome.title.replace(port, "*"))
             groups.setdefault((outcome.rule.id, sentence), []).append(outcome)
-    found = [(not _explains_the_message(group[0]), _finding(group, base)) for group in groups.values()]
+    found = [(_place(group[0]), _finding(group, base)) for group in groups.values()]
     ranked = sorted(found, key=lambda each: (SEVERITIES.index(each[1].severity), each[0], each[1].id))
     return [finding for _, finding in ranked]
 
 
-def _explains_the_message(outcome: Outcome) -> bool:
-    return outcome.rule.last_word_on is None and any(each.fact == "job.message" for each in outcome.evidence)
+def _place(outcome: Outcome) -> int:
+    rests_on = {each.fact for each in outcome.evidence if each.origin != NOT_SAID}
+    if outcome.rule.triage or outcome.rule.last_word_on:
+        return 3
+    return 0 if "job.message" in rests_on else 1 if "job.symptom" in rests_on else 2
 
 
 def _finding(group: list[Outcome], base: FactBase) -> Finding:

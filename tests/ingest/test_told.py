@@ -57,6 +57,9 @@ def understood(name: str, value: Any) -> tuple[str, Any]:
         ("error_message", "job.message"),
         ("peer_access", "pair.p2p.ok"),
         ("version", None),
+        ("gpu[0].bar1.size", "gpu[0].bar1_bytes"),
+        ("gpu[0].pcie.width", "gpu[0].pcie.current_width"),
+        ("gpu[0].nccl", None),
         ("gpu[0].version", None),
         ("count", None),
         ("hang", None),
@@ -244,7 +247,6 @@ def test_minus_one_is_taken_where_the_meaning_says_what_it_stands_for() -> None:
     [
         ("hang", "job.symptom"),
         ("docker", "container.kind"),
-        ("xid", "job.message"),
         ("p2p.status", "pair.p2p.read"),
         ("gid", "rdma.rocev2_indexes"),
         ("gid", "NCCL_IB_GID_INDEX"),

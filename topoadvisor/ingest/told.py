@@ -273,6 +273,11 @@ ALSO_CALLED: Final[dict[str, str]] = {
     "software": "job.framework",
     "symptoms": "job.symptom",
     "net_plugin": "nccl.net_plugins",
+    "patched_driver": "driver.patched_p2p",
+    "motherboard": "platform.product",
+    "mainboard": "platform.product",
+    "gpu.names": "gpus.models",
+    "engine": "job.framework",
 }
 """Other names of facts, as people write them in tickets."""
 
@@ -346,8 +351,9 @@ def canonical(name: str) -> str | None:
     """
     if indexed := _INDEXED.fullmatch(name):
         kind, which, rest = indexed.groups()
-        inner = canonical(f"{kind}.{rest}")
-        return f"{kind}[{which}]{inner.removeprefix(kind)}" if inner and inner.startswith(f"{kind}.") else None
+        meant = filter(None, (canonical(f"{kind}.{rest}"), canonical(rest)))
+        inner = next((each for each in meant if each.startswith(f"{kind}.")), None)
+        return inner and f"{kind}[{which}]{inner.removeprefix(kind)}"
     if spec(name) is not None:
         return name
     if _VARIABLE.fullmatch(name) or settings.find(name.upper()) is not None:

@@ -100,6 +100,8 @@ class RuleText(Struct, frozen=True, kw_only=True):
     """Rules that say less about the same: where this one fires, they are silent about the same subject."""
     last_word_on: str | None = None
     """A fact: silent where any other rule fires with it in its evidence."""
+    triage: bool = False
+    """It says how to find a cause, and names none: told after the others of its severity."""
     references: list[Reference] = []
 
 
