@@ -339,6 +339,7 @@ variable.parser text | how NCCL reads it: int, bool-int, level, list, …; empty
 variable.integer int | the number that NCCL reads, for variables that are numbers
 variable.since text | first NCCL release that reads it; empty when not known
 variable.removed text | first NCCL release that no longer reads it; empty when none
+variable.is_default bool | NCCL does the same when the variable is not set, whatever the machine
 variable.selects texts | RDMA devices that NCCL_IB_HCA selects, or interfaces that NCCL_SOCKET_IFNAME selects
 variable.omits texts | RDMA devices next to a GPU that NCCL_IB_HCA leaves out
 variable.exact text | the same list with exact names, for those two

@@ -99,3 +99,26 @@ def test_an_assumed_variable_wins_over_one_that_is_set_and_an_empty_one_removes_
     gone = machine(settings=TWICE, assumptions=[Assumption(fact="env.NCCL_ALGO", value="")])
     assert [subject.id for subject in gone.subjects["variable"]] == ["variable:NCCL_IB_HCA"]
     assert gone.fact("env.NCCL_ALGO") == Known("", "assumed")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CCL_NET_GDR_LEVEL", "NCCL_NET_GDR_LEVEL"),
+        ("NCLL_DEBUG", "NCCL_DEBUG"),
+        ("CCL_LOG_LEVEL", ""),
+        ("RCCL_DEBUG", ""),
+    ],
+)
+def test_a_prefix_that_lost_a_letter_is_meant_for_nccl(machine: Machines, name: str, meant: str) -> None:
+    facts = machine(settings=[Setting(name=name, value="1", origin="environment")])
+    assert value(variable(facts, f"variable:{name}"), "variable.nearest") == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "release", "expected"), [("1", "2.26.2", False), ("1", "2.28.3", True), ("0", "2.28.3", False)]
+)
+def test_a_value_may_be_the_default_of_this_release(machine: Machines, text: str, release: str, expected: bool) -> None:
+    set_here = [Setting(name="NCCL_NET_GDR_C2C", value=text, origin="environment")]
+    facts = machine(settings=set_here, assumptions=[Assumption(fact="nccl.version", value=release)])
+    assert value(variable(facts, "variable:NCCL_NET_GDR_C2C"), "variable.is_default") is expected

@@ -157,6 +157,9 @@ def _variable(setting: Setting, overridden: bool, node: Scope, assumed: Mapping[
     scope.put("variable.parser", Known((info.parser if info else None) or "", "catalogue"))
     scope.put("variable.since", Known((info.since if info else None) or "", "catalogue"))
     scope.put("variable.removed", Known((info.removed if info else None) or "", "catalogue"))
+    release = node.value("nccl.version")
+    alike = defaults.is_default(setting.name, setting.value, release if release and _is_version(release) else None)
+    scope.put("variable.is_default", Known(alike, "catalogue"))
     numeric = info is not None and info.parser in ("int", "bool-int")
     integer = levels.parse_int(setting.value) if numeric else None
     why = "NCCL keeps its default for this text" if numeric else f"{setting.name} is no number for NCCL"
@@ -228,11 +231,16 @@ def _bent_value(setting: Setting) -> bool:
 _OF_BUILDS: Final = re.compile(r"NCCL_(VERSION|HOME|ROOT|ROOT_DIR|DIR|PREFIX|INCLUDE\w*|LIB\w*|LINK\w*|PATH)")
 """What images and build scripts call their own settings; NCCL is not meant to read them."""
 _ALIKE: Final = 0.88
+_PREFIX_SLIP: Final = re.compile(r"CCL|NCC|NCL+|NN+CCL|NCCC+L|NCCLL+")
+"""NCCL with a letter lost or doubled."""
 
 
 def _slip(name: str) -> str:
     """The name that NCCL reads and that was probably meant; empty when none is close."""
-    if not name.startswith("NCCL_") or _OF_BUILDS.fullmatch(name):
+    head, _, rest = name.partition("_")
+    if _PREFIX_SLIP.fullmatch(head):
+        return f"NCCL_{rest}" if f"NCCL_{rest}" in _names() else ""
+    if head != "NCCL" or _OF_BUILDS.fullmatch(name):
         return ""
     close = nearest(name, _names())
     return close if close is not None and SequenceMatcher(None, name, close).ratio() >= _ALIKE else ""
