@@ -214,14 +214,13 @@ def test_the_driver_and_nccl() -> None:
     ]
 
 
-def test_an_assumed_variable_comes_first_and_an_empty_one_removes_it() -> None:
+def test_an_assumed_variable_takes_the_place_of_one_that_was_read() -> None:
     read = Snapshot(settings=[Setting(name="NCCL_ALGO", value="Ring", origin="environment")])
     first = applied("env.NCCL_ALGO=Tree", "env.NCCL_DEBUG=WARN", to=read).settings
     assert first is not None
     assert [(each.name, each.value, each.origin) for each in first] == [
         ("NCCL_DEBUG", "WARN", "assumed"),
         ("NCCL_ALGO", "Tree", "assumed"),
-        ("NCCL_ALGO", "Ring", "environment"),
     ]
     assert applied("env.NCCL_ALGO=", to=read).settings == []
 

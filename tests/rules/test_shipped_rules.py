@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -13,7 +14,7 @@ from topoadvisor import files, snapshot
 from topoadvisor.ingest import assume
 from topoadvisor.rules import cel, engine, facts, load
 from topoadvisor.rules.model import Rule
-from topoadvisor.snapshot import Assumption, Gpu, NvLink, PcieLink
+from topoadvisor.snapshot import Assumption, Gpu, NvLink, PcieLink, Setting
 from topoadvisor.topology import graph
 
 CASES: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(
@@ -30,7 +31,11 @@ def fixture(name: str) -> snapshot.Snapshot:
 
 def outcomes(rule: Rule, case: dict[str, Any]) -> list[engine.Outcome]:
     assumptions = [Assumption(fact=fact, value=value) for fact, value in case.get("assume", {}).items()]
-    machine = assume.apply(fixture(case["machine"]), assumptions)
+    machine = fixture(case["machine"])
+    if "read" in case:
+        read = [Setting(name=name, value=value, origin="environment") for name, value in case["read"].items()]
+        machine = msgspec.structs.replace(machine, settings=[*read, *(machine.settings or [])])
+    machine = assume.apply(machine, assumptions)
     return engine.evaluate([rule], facts.gather(machine, graph.build(machine)), preview=True)
 
 

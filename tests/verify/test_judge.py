@@ -132,6 +132,22 @@ def test_peer_access_off_on_one_pair_speaks_for_its_class() -> None:
 
 
 @pytest.mark.parametrize(
+    ("translated", "acs", "words"),
+    [
+        (None, None, "the IOMMU or ACS may redirect"),
+        (False, None, "18.0: ACS may redirect"),
+        (True, False, "18.0: the IOMMU may redirect"),
+        (False, False, "neither the IOMMU nor ACS redirects"),
+    ],
+)
+def test_what_was_read_to_be_off_is_not_suspected(translated: bool | None, acs: bool | None, words: str) -> None:
+    pair = dataclasses.replace(pcie("PXB", 0, 1), translated=translated, acs=acs)
+    off = Measurement(kind="staged-copy", subject="gpu:0>gpu:1", gbps=18.0, peer_access=False)
+    (found,) = judge([pair], [*measured(pair, 7.0, 7.0, 13.0), off])
+    assert words in str(found.cause)
+
+
+@pytest.mark.parametrize(
     ("more", "verdict", "words"),
     [
         (Measurement(kind="peer-latency", subject="gpu:0>gpu:1", latency_us=25.0), "warn", "GPU0 → GPU1 takes 25 µs"),

@@ -15,7 +15,7 @@ import msgspec
 
 from topoadvisor.errors import InputError, gpus_here
 from topoadvisor.hardware import catalogue
-from topoadvisor.ingest import told
+from topoadvisor.ingest import stand_in, told
 from topoadvisor.snapshot import (
     ON_COMMAND_LINE,
     Assumption,
@@ -79,6 +79,8 @@ def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
     assumptions = told.understood(assumptions)
     said = {each.fact for each in assumptions}
     implied = [each for each in _implied(assumptions, len(snapshot.gpus)) if each.fact not in said]
+    told_facts = {each.fact: each.value for each in [*implied, *assumptions]}
+    snapshot = stand_in.kept(snapshot, told_facts)
     # What was said comes last and so wins, and among what follows from it what is about one device.
     for assumption in [*sorted(implied, key=lambda each: told.parts(each.fact)[1] is not None), *assumptions]:
         snapshot = _applied(snapshot, assumption)
@@ -202,15 +204,15 @@ def _indices(snapshot: Snapshot, assumption: Assumption, which: str, count: int)
 
 
 def _apply_to_settings(snapshot: Snapshot, name: str, value: str) -> Snapshot:
-    """Put the variable first, or with an empty value remove it.
+    """Put the variable in place of what was read of it, or with an empty value remove it.
 
     Settings that were not read stay so: one assumed variable says nothing about the others.
     """
     if snapshot.settings is None:
         return snapshot
-    others = [setting for setting in snapshot.settings if setting.origin != ORIGIN or setting.name != name]
+    others = [setting for setting in snapshot.settings if setting.name != name]
     if not value:
-        return msgspec.structs.replace(snapshot, settings=[each for each in others if each.name != name])
+        return msgspec.structs.replace(snapshot, settings=others)
     return msgspec.structs.replace(snapshot, settings=[Setting(name=name, value=value, origin=ORIGIN), *others])
 
 

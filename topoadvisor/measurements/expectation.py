@@ -37,6 +37,7 @@ def pair_facts(snapshot: Snapshot, topology: Topology, a: Gpu, b: Gpu) -> PairFa
         (*_down(a), *_down(b)) if nvlink_count(link_class or "") else (),
         None if a.c2c_gbps or b.c2c_gbps else catalogue.pcie_raw_gbps(gen, width),
         _acs(snapshot, pair.pcie_path),
+        _translated(snapshot, a, b),
         all(_up(gpu) >= (nvlink_count(link_class or "") or 0) > 0 for gpu in (a, b)),
     )
 
@@ -98,6 +99,17 @@ def _acs(snapshot: Snapshot, path: tuple[str, ...]) -> bool | None:
     if any(seen):
         return True
     return False if seen and all(each is False for each in seen) else None
+
+
+def _translated(snapshot: Snapshot, a: Gpu, b: Gpu) -> bool | None:
+    """Whether the IOMMU translates what either GPU sends; a guest does not see that of its host."""
+    groups = snapshot.host.iommu_groups
+    if groups is None or snapshot.host.hypervisor not in (None, "none"):
+        return None
+    types = [group.type for group in groups if {a.address, b.address} & set(group.devices)]
+    if None in types or (groups and not types):
+        return None
+    return any(str(kind).startswith("DMA") for kind in types)
 
 
 def _lower(a: int | None, b: int | None) -> int | None:

@@ -59,6 +59,8 @@ class PairFacts:
     """What the narrower of the two PCIe links carries one way, for copies through host memory; None = not known."""
     acs: bool | None = None
     """A bridge between the two redirects peer traffic to the root port; None = not read."""
+    translated: bool | None = None
+    """The IOMMU translates what the two send; None = not read."""
     all_up: bool = False
     """As many NVLinks as the class counts were read as up on both."""
 
@@ -407,7 +409,10 @@ def _shared(pair: PairFacts) -> str:
 def _redirected(pair: PairFacts) -> str:
     if pair.acs:
         return "ACS on the bridges between them redirects peer traffic"
-    return f"the IOMMU {'' if pair.acs is False else 'or ACS '}may redirect peer traffic"
+    suspects = [name for name, off in (("the IOMMU", pair.translated), ("ACS", pair.acs)) if off is not False]
+    if not suspects:
+        return "neither the IOMMU nor ACS redirects peer traffic"
+    return f"{' or '.join(suspects)} may redirect peer traffic"
 
 
 def against(gbps: float, expected: float, band: Band) -> Verdict:
@@ -444,7 +449,9 @@ def _why_slow(judgement: Judgement, band: Band, slower: float, faster: float, du
     to_host = judgement.host_gbps
     if len(to_host) == 2 and min(to_host.values()) > _AS_SLOW * slower:
         between = "what else uses the link between the sockets" if pair.link_class == "SYS" else "a shared uplink"
-        return f"{what}, and copies with the host are faster: {_redirected(pair)}, or it is {between}"
+        ruled_out = pair.translated is False and pair.acs is False
+        other = "" if ruled_out else f"{_redirected(pair)}, or "
+        return f"{what}, and copies with the host are faster: {other}it is {between}"
     return f"{what}: {by_lanes(share) or (_redirected(pair) if share < 0.4 else _under_load(pair))}"
 
 

@@ -22,7 +22,7 @@ from topoadvisor.rules import (
     facts_visible,
 )
 from topoadvisor.rules.assumed import Assumed
-from topoadvisor.rules.scope import NVML, PCI, Fact, Known, Scope, Sources, Unknown, blend
+from topoadvisor.rules.scope import ASSUMED, NVML, PCI, Fact, Known, Scope, Sources, Unknown, blend
 from topoadvisor.snapshot import Snapshot
 from topoadvisor.vocabulary import SubjectKind
 
@@ -138,4 +138,6 @@ def _hidden_switches(node: Scope, snapshot: Snapshot, topology: Topology, source
         return sxm
     devices = {device.address: device for device in snapshot.pci}
     flat = all(len(list(facts_nics.ancestors(devices, gpu.address))) <= 1 for gpu in snapshot.gpus)
+    if not flat and ASSUMED in guest.origin:
+        return Unknown("the PCI tree was read on another machine than the guest that was told")
     return Known(flat, blend([guest, sxm]))

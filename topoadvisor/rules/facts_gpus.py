@@ -177,6 +177,11 @@ def _memory(scope: Scope, gpu: Gpu, sources: Sources) -> None:
 def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> None:
     links, origin = gpu.nvlinks, sources.origin(*NVML)
     why = sources.why(*NVML, call="NvLink", subject=f"gpu:{gpu.index}")
+    name, expected = scope.facts["gpu.name"], scope.value("gpu.nvlinks.expected")
+    if links is not None and isinstance(name, Known) and name.origin == ASSUMED and expected != len(links):
+        for fact in ("total", "inactive", "active", "errors"):
+            scope.put(f"gpu.nvlinks.{fact}", Unknown("the NVLinks that were read are those of another model"))
+        return
     scope.read("gpu.nvlinks.total", None if links is None else len(links), origin, why)
     read = links is not None and all(link.active is not None for link in links)
     down = sum(not link.active for link in links) if links is not None and read else None

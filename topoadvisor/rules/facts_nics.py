@@ -170,7 +170,9 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
         any_active = Known(True, "inferred: the job's transport is NET/IB")
     node.put("rdma.any", any_active)
     told = origin if all(isinstance(state, Known) and state.origin == origin for state in states) else blend(states)
-    node.put("rdma.link_layers", missing or Known(_layers(active, devices), told))
+    layers = [devices[name].facts["nic.link_layer"] for name in active if name in devices]
+    missing_layer = missing or next((layer for layer in layers if isinstance(layer, Unknown)), None)
+    node.put("rdma.link_layers", missing_layer or Known(_layers(active, devices), told))
     elsewhere = node.value("platform.cloud") not in (None, "aws")
     efa = unread or any_of([_efa(name, scope, origin, snapshot) for name, scope in devices.items()])
     node.put("rdma.efa", Known(False, "inferred: only Amazon's machines have EFA") if unread and elsewhere else efa)
@@ -185,7 +187,9 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
         lambda names: [name for name in names if name in devices and devices[name].value("nic.gpu_local")], others
     )
     node.put("rdma.others_near", beside)
-    node.put("rdma.local_link_layers", follow(lambda names: _layers(names, devices), local))
+    known = node.facts["rdma.link_layers"]
+    beside_gpus = follow(lambda names: _layers(names, devices), local)
+    node.put("rdma.local_link_layers", known if isinstance(known, Unknown) else beside_gpus)
     node.put(
         "rdma.others_near_other_layer",
         follow(

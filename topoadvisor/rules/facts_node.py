@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from topoadvisor.hardware.clouds import cloud
 from topoadvisor.nccl import versions
 from topoadvisor.rules.functions import version_ge
 from topoadvisor.rules.scope import (
@@ -31,18 +32,13 @@ from topoadvisor.snapshot import LOG, PciDevice, Snapshot
 DMABUF_KERNEL: Final = "5.12"
 """First Linux kernel whose RDMA stack takes DMA-BUF memory regions."""
 
-_AZURE_TAG: Final = "7783-7084-3265-9085-8269-3286-77"
-"""Chassis asset tag of every Azure virtual machine."""
-
 _DGX: Final = re.compile(r"\bDGX[ -]?(A100|A800|H100|H200|H800|B200|B300|GB200|GB300|GH200|STATION|SPARK|1|2)\b", re.I)
-_AWS_TYPE: Final = re.compile(r"(p|g|trn|inf|hpc)[0-9]+[a-z0-9-]*\.([0-9]*x?large|metal(-[0-9a-z]+)?)")
-"""An instance type with accelerators, which stands where other machines have their product name."""
-_TYPES: Final = {
-    "azure": re.compile(r"Standard_N[A-Z]", re.I),
-    "gcp": re.compile(r"(a[2-9]x?|g[2-9])-[a-z]+-[0-9]+g", re.I),
-    "oci": re.compile(r"(BM|VM)\.GPU", re.I),
-}
-"""How instance types of the other clouds begin; their firmware does not show them, but people name them."""
+_CUDA_OF_BRANCH: Final = {
+    450: "11.0", 455: "11.1", 460: "11.2", 465: "11.3", 470: "11.4", 495: "11.5", 510: "11.6", 515: "11.7", 520: "11.8",
+    525: "12.0", 530: "12.1", 535: "12.2", 545: "12.3", 550: "12.4", 555: "12.5", 560: "12.6", 565: "12.7", 570: "12.8",
+    575: "12.9", 580: "13.0", 590: "13.1",
+}  # fmt: skip
+"""Branch of the driver → CUDA (CUDA Toolkit release notes, toolkit driver versions; `nvidia-smi` prints it)."""
 
 _PASSTHROUGH_CLASSES: Final = ("0x0300", "0x0302")
 _NVIDIA: Final = "0x10de"
@@ -79,7 +75,10 @@ def _driver(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     version = scope.put("driver.version", _version(driver.version, origin, why))
     scope.read("driver.flavour", driver.flavour, sources.origin(*DRIVER), sources.why(*DRIVER))
     scope.put("driver.patched_p2p", _patched(driver.banner, version, sources))
-    scope.read("cuda.version", driver.cuda, sources.origin(*NVML), sources.why(*NVML))
+    if driver.cuda is None and isinstance(version, Known) and (cuda := _cuda_of(str(version.value))):
+        scope.put("cuda.version", Known(cuda, "inferred: from the branch of the driver"))
+    else:
+        scope.read("cuda.version", driver.cuda, sources.origin(*NVML), sources.why(*NVML))
     libraries = snapshot.nccl_libraries
     first = next((library.version for library in libraries or [] if library.version), None)
     why = sources.why(*NCCL)
@@ -87,6 +86,11 @@ def _driver(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     scope.put("nccl.version", _version(first, sources.origin(*NCCL), missing))
     found = [library for library in libraries or [] if library.path != ASSUMED]
     scope.read("nccl.libraries", len(found) if found or libraries == [] else None, sources.origin(*NCCL), why)
+
+
+def _cuda_of(driver: str) -> str | None:
+    """Highest CUDA version of a driver's branch; None for a branch that came with no new one."""
+    return _CUDA_OF_BRANCH.get(versions.parse(driver)[0])
 
 
 def _patched(banner: str | None, version: Fact, sources: Sources) -> Fact:
@@ -173,24 +177,10 @@ def _platform(scope: Scope, snapshot: Snapshot, sources: Sources) -> None:
     scope.read("platform.vendor", fields.get("sys_vendor"), origin, why)
     product = scope.read("platform.product", fields.get("product_name"), origin, why)
     if isinstance(product, Known) and product.origin == ASSUMED:
-        scope.put("platform.cloud", follow(lambda name: _cloud({**fields, "product_name": str(name)}), product))
+        scope.put("platform.cloud", follow(lambda name: cloud({**fields, "product_name": str(name)}), product))
     else:
-        scope.read("platform.cloud", None if dmi is None else _cloud(fields), origin, why)
+        scope.read("platform.cloud", None if dmi is None else cloud(fields), origin, why)
     scope.put("platform.system", follow(_system, product))
-
-
-def _cloud(dmi: dict[str, str]) -> str:
-    vendor, tag = dmi.get("sys_vendor", ""), dmi.get("chassis_asset_tag", "")
-    if vendor == "Amazon EC2" or tag == "Amazon EC2" or _AWS_TYPE.fullmatch(dmi.get("product_name", "")):
-        return "aws"
-    if tag == _AZURE_TAG:
-        return "azure"
-    if vendor == "Google" or dmi.get("product_name") == "Google Compute Engine":
-        return "gcp"
-    if tag == "OracleCloud.com":
-        return "oci"
-    named = (cloud for cloud, kind in _TYPES.items() if kind.match(dmi.get("product_name", "")))
-    return next(named, "none")
 
 
 def _system(product: str) -> str:

@@ -118,8 +118,7 @@ def _driver(node: Scope, snapshot: Snapshot, sources: Sources) -> None:
 def summarise(node: Scope, snapshot: Snapshot) -> None:
     """Record what needs the GPUs and the network devices."""
     node.put("platform.machine", _machine(node))
-    expected = follow(_expected, node.facts["platform.system"], node.facts["gpus.models"])
-    node.put("gpus.expected", expected)
+    node.put("gpus.expected", _complete(node))
     node.put("platform.efa_expected", follow(lambda name: _EFA_DEVICES.get(name, 0), node.facts["platform.machine"]))
     soc = follow(
         lambda names: bool(names) and all(any(word in name for word in ("GB200", "GB300")) for name in names),
@@ -154,6 +153,19 @@ def _nvshmem(node: Scope, snapshot: Snapshot) -> Fact:
 
 def _said(fact: Fact) -> bool:
     return isinstance(fact, Known) and bool(fact.value)
+
+
+def _complete(node: Scope) -> Fact:
+    """GPUs of the machine when it is complete."""
+    expected = follow(_expected, node.facts["platform.system"], node.facts["gpus.models"])
+    count, product = node.facts["gpus.count"], node.facts["platform.product"]
+    if isinstance(expected, Unknown) or isinstance(count, Unknown) or isinstance(product, Unknown):
+        return expected
+    # Who tells half of the GPUs and no name means another machine; one less is one that is missing.
+    told = count.origin == ASSUMED and product.origin != ASSUMED
+    if told and 0 < count.value < expected.value and expected.value % count.value == 0:
+        return Unknown("the number of GPUs was told, and not of which machine")
+    return expected
 
 
 def _expected(system: str, models: Sequence[str]) -> int:

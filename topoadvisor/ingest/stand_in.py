@@ -1,0 +1,128 @@
+"""A machine that stands for another one: what it no longer says once facts of that other were told.
+
+What was read is dropped where what was told contradicts it or is about another thing of the same kind. It is then not
+known rather than wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from topoadvisor.hardware import catalogue, clouds
+from topoadvisor.nccl import selection
+from topoadvisor.snapshot import Gpu, Nic, Snapshot
+
+_ITS_OWN: Final = ("aws", "azure", "gcp", "oci")
+"""Clouds that a machine shows in its firmware; others have to be told of the very machine that was read."""
+_NETWORK_BY_NAME: Final = ("env.NCCL_NET", "env.NCCL_NET_PLUGIN")
+
+
+def kept(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """The snapshot without what the facts that were told, by name, leave open."""
+    for drop in (_driver, _gpus, _cpu, _cloud, _ports, _interfaces, _software):
+        snapshot = drop(snapshot, said)
+    return snapshot
+
+
+def _driver(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """Of another driver: what comes with it."""
+    read = snapshot.driver.version
+    if read is None or said.get("driver.version", read) == read:
+        return snapshot
+    return replace(
+        snapshot,
+        driver=replace(snapshot.driver, cuda=None, banner=None),
+        host=replace(snapshot.host, fabric_manager=None),
+    )
+
+
+def _gpus(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """Of another model: what the driver said of the one that is there."""
+    return replace(snapshot, gpus=[_gpu(gpu, said) for gpu in snapshot.gpus])
+
+
+def _gpu(gpu: Gpu, said: Mapping[str, Any]) -> Gpu:
+    def told(name: str) -> Any:
+        return said.get(f"gpu[{gpu.index}].{name}", said.get(f"gpu.{name}"))
+
+    name = told("name")
+    if gpu.name is not None and name is not None and catalogue.gpu_model(name) != catalogue.gpu_model(gpu.name):
+        gpu = replace(gpu, memory_bytes=None, bar1_bytes=None, compute_capability=None, c2c_gbps=None)
+    return replace(gpu, performance_state=None) if told("pcie.current_gen") is not None else gpu
+
+
+def _cpu(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    cpu = snapshot.host.cpu
+    if cpu is None:
+        return snapshot
+    model, vendor = said.get("cpu.model_name", cpu.model_name), said.get("cpu.vendor", cpu.vendor)
+    if (model, vendor) == (cpu.model_name, cpu.vendor):
+        return snapshot
+    x86 = {vendor, cpu.vendor} <= {"AMD", "Intel"}
+    other = replace(
+        cpu,
+        model_name=cpu.model_name if vendor == cpu.vendor else None,
+        architecture=cpu.architecture if x86 or vendor == cpu.vendor else None,
+        family=None,
+        model=None,
+    )
+    return replace(snapshot, host=replace(snapshot.host, cpu=other))
+
+
+def _cloud(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """In a cloud: network devices and the vendor's files are those of its instance type."""
+    dmi = snapshot.host.dmi
+    cloud = said.get("platform.cloud", clouds.cloud({"product_name": said.get("platform.product", "")}))
+    if dmi is None or cloud not in _ITS_OWN or clouds.cloud(dmi) == cloud:
+        return snapshot
+    host = replace(
+        snapshot.host, paths=None, network_plugins=None, topology_file=None, uverbs=None, default_interface=None
+    )
+    return replace(snapshot, nics=None, host=host)
+
+
+def _ports(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """With RDMA devices that are not here, or RDMA where none was read: those of the machine that has them."""
+    here = [nic.name for nic in snapshot.nics or [] if nic.rdma]
+    hca = said.get("env.NCCL_IB_HCA", "")
+    strange = hca and not any(map(selection.parse(hca).picks, here))
+    there = said.get("rdma.any") or str(said.get("job.transport")).startswith("NET/IB")
+    if snapshot.origin != "live" or snapshot.nics is None:
+        return snapshot
+    if strange or (there and not here):
+        return replace(snapshot, nics=None, host=replace(snapshot.host, default_interface=None))
+    if said.get("env.NCCL_IB_GID_INDEX") and "rdma.link_layers" not in said:
+        return replace(snapshot, nics=[_of_any_layer(nic) for nic in snapshot.nics])
+    return snapshot
+
+
+def _of_any_layer(nic: Nic) -> Nic:
+    """Who names a row of the GID table has RoCE as a rule, whatever the ports are that were read."""
+    ports = nic.ports and [replace(port, link_layer=None, gid_types=None) for port in nic.ports]
+    return replace(nic, ports=ports)
+
+
+def _interfaces(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """With an interface that is not here: those of the machine that has it."""
+    here = [nic.interface for nic in snapshot.nics or [] if nic.interface]
+    nccl, gloo = said.get("env.NCCL_SOCKET_IFNAME", ""), said.get("env.GLOO_SOCKET_IFNAME", "")
+    picks = selection.parse(nccl).picks
+    strange = (nccl and not any(map(picks, here))) or (gloo and not set(gloo.split(",")) & set(here))
+    if not here or not strange or snapshot.origin != "live":
+        return snapshot
+    nics = [replace(nic, interface=None) for nic in snapshot.nics or []]
+    return replace(snapshot, nics=nics, host=replace(snapshot.host, default_interface=None))
+
+
+def _software(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """With a network plugin or options of the driver in use, or a fabric manager that is down: what goes with them."""
+    if not snapshot.host.network_plugins and any(said.get(name) for name in _NETWORK_BY_NAME):
+        snapshot = replace(snapshot, host=replace(snapshot.host, network_plugins=None))
+    if said.get("env.NVSHMEM_IB_ENABLE_IBGDA"):
+        snapshot = replace(snapshot, driver=replace(snapshot.driver, parameters=None))
+    if said.get("fabricmanager.state", "active") != "active":
+        snapshot = replace(snapshot, gpus=[replace(gpu, fabric=None) for gpu in snapshot.gpus])
+    return snapshot
