@@ -179,7 +179,7 @@ def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> No
     why = sources.why(*NVML, call="NvLink", subject=f"gpu:{gpu.index}")
     name, expected = scope.facts["gpu.name"], scope.value("gpu.nvlinks.expected")
     if links is not None and isinstance(name, Known) and name.origin == ASSUMED and expected != len(links):
-        for fact in ("total", "inactive", "active", "errors"):
+        for fact in ("total", "inactive", "active", "gbps", "errors"):
             scope.put(f"gpu.nvlinks.{fact}", Unknown("the NVLinks that were read are those of another model"))
         return
     scope.read("gpu.nvlinks.total", None if links is None else len(links), origin, why)
