@@ -195,6 +195,7 @@ rdma.rocev2_indexes texts | rows of the GID table that are RoCE v2 on every acti
 rdma.hca_exact text | NCCL_IB_HCA value that selects the GPU-local devices; empty when there is nothing to choose
 visible.set bool | CUDA_VISIBLE_DEVICES is in force and lists plain indexes
 visible.gpus texts | labels of the GPUs that it selects
+visible.dropped texts | entries that CUDA leaves out: the first that no GPU here has and all after it
 visible.count int | how many GPUs CUDA_VISIBLE_DEVICES selects
 visible.straddles bool | the selected GPUs lie in several groups of near GPUs although one group could hold as many
 visible.groups text | the selected GPUs, group by group

@@ -72,3 +72,8 @@ def test_nvlink_joins_groups(machine: Machines) -> None:
     assert value(facts, "straddles") is True
     assert value(facts, "groups") == "GPU0 | GPU1"
     assert value(facts, "worst_class") == "SYS"
+
+
+@pytest.mark.parametrize(("text", "lost"), [("6,7,8,0", ["8", "0"]), ("0,1", []), ("GPU-1a2b", []), ("9", ["9"])])
+def test_cuda_leaves_out_what_follows_a_number_that_no_gpu_has(machine: Machines, text: str, lost: list[str]) -> None:
+    assert value(machine(8, SEED, settings=chosen(text)), "dropped") == lost

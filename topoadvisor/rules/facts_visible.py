@@ -19,6 +19,7 @@ Key = tuple[int, int]
 
 def gather(node: Scope, gpus: Mapping[int, Scope], pairs: Mapping[Key, Scope]) -> None:
     """Record the node facts `visible.*`."""
+    node.put("visible.dropped", follow(lambda text: dropped(text, len(gpus)), node.facts[_VARIABLE]))
     chosen = follow(lambda text: indexes(text, len(gpus)), node.facts[_VARIABLE], reason="it holds no plain indexes")
     if isinstance(chosen, Unknown):
         # A variable that is not set, or holds UUIDs, is a known "no"; one that was not read is not.
@@ -64,6 +65,15 @@ def indexes(text: str, count: int) -> list[int] | None:
             break
         chosen.append(index)
     return chosen or None
+
+
+def dropped(text: str, count: int) -> list[str]:
+    """What CUDA leaves out of a list of plain indexes: the first that no GPU has, and all after it."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]+", part) for part in parts):
+        return []
+    first = next((place for place, part in enumerate(parts) if (whole(part) or 0) >= count), len(parts))
+    return parts[first:]
 
 
 def _groups(gpus: Sequence[int], classes: Mapping[Key, str]) -> list[set[int]]:
