@@ -70,7 +70,7 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
         identity="pt, iommu=pt, passthrough, pass-through",
         DMA="translated, translating",
     ),
-    "nic.state": _words(ACTIVE="active"),
+    "nic.state": _words(ACTIVE="active", INIT="initializing, initialising"),
     "vm.hypervisor": _words(
         none="no, false, bare-metal, baremetal",
         KVM="kvm, qemu, qemu/kvm, nitro, proxmox, libvirt",

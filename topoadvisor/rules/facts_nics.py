@@ -198,8 +198,8 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
             local,
         ),
     )
-    bonds = [name for name in _not_down(devices) if "bond" in name]
-    node.put("rdma.bonds", unread or Known(bonds, "derived"))
+    bonds = [name for name in [*_not_down(devices), *unseen] if "bond" in name]
+    node.put("rdma.bonds", Known(bonds, "derived") if bonds or unread is None else unread)
     _groups(node, active, snapshot, unread or missing)
     node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
     default = snapshot.host.default_interface
