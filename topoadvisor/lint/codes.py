@@ -333,6 +333,7 @@ CODES: Final = {
         "export NCCL_IB_TIMEOUT=20\n",
         "run.sh",
         topology="fixture:dgx-h100",
+        covers=("ENV027",),
     ),
     "ENV173": Code(
         "no-effect-here",
