@@ -152,11 +152,13 @@ def _nearest(scope: Scope, nic: Nic, topology: Topology) -> None:
 def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, sources: Sources) -> None:
     """Record the node facts `rdma.*` and `net.*`."""
     origin, why = sources.origin(*NETWORK), sources.why(*NETWORK)
-    unread = None if snapshot.nics is not None else Unknown(why)
+    network = unread = None if snapshot.nics is not None else Unknown(why)
     devices = {name: scope for name, scope in nics.items() if scope.value("nic.rdma")}
     if snapshot.origin == "nccl-topology-xml" and not devices:
-        unread = unread or Unknown(_CHOSEN)
-    node.put("rdma.count", unread or Known(len(devices), origin))
+        network = unread = unread or Unknown(_CHOSEN)
+    counted = node.put("rdma.count", unread or Known(len(devices), origin))
+    if unread and isinstance(counted, Known) and counted.value == 0:
+        unread, origin = None, counted.origin
     node.put("rdma.names", unread or Known(_natural(devices), origin))
     states = [scope.facts["nic.state"] for scope in devices.values()]
     missing = unread or next((state for state in states if isinstance(state, Unknown)), None)
@@ -204,7 +206,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
     default = snapshot.host.default_interface
     node.read("net.default_interface", default, sources.origin(*PROC), sources.why(*PROC))
-    chosen = Unknown(_CHOSEN) if snapshot.origin == "nccl-topology-xml" else unread
+    chosen = Unknown(_CHOSEN) if snapshot.origin == "nccl-topology-xml" else network
     interfaces = node.put("net.interfaces", _interfaces(snapshot.nics, chosen, origin))
     candidates = _candidates(interfaces, node)
     node.put("net.candidates", candidates)
@@ -220,7 +222,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     ]
     rates = [rate.value for rate in fast if isinstance(rate, Known)]
     same = all(isinstance(rate, Known) and rate.origin == origin for rate in fast)
-    node.put("net.fastest_gbit", unread or Known(max(rates, default=0.0), origin if same else blend(fast)))
+    node.put("net.fastest_gbit", network or Known(max(rates, default=0.0), origin if same else blend(fast)))
     first = node.put("net.bootstrap", _bootstrap(snapshot.nics or [], candidates))
     node.put("net.bootstrap_suspicious", follow(lambda name, names: name in names, first, suspicious))
 
