@@ -96,6 +96,13 @@ def test_a_hybrid_cube_mesh_puts_tensor_groups_on_double_links() -> None:
     assert (pairs.gbps, pairs.in_order_gbps) == ([50.0] * 4, 25.0)
 
 
+def test_an_nccl_too_old_to_be_counted_with_still_gets_its_plan() -> None:
+    plan = plans.analyse(assume.apply(fixture("dgx-1v"), assume.gather(["nccl.version=2.4.7"], None))).advice.plan
+    assert plan is not None
+    (pairs,) = plan.placements
+    assert (pairs.groups, pairs.doubt) == ([[0, 3], [1, 2], [4, 7], [5, 6]], None)
+
+
 @pytest.mark.parametrize(
     ("answers", "said"),
     [

@@ -13,6 +13,7 @@ import msgspec
 from topoadvisor import advise, ways
 from topoadvisor.advice import Pick, Placement, Plan
 from topoadvisor.advise import Analysis
+from topoadvisor.errors import NothingDetermined
 from topoadvisor.measurements import counted, runs
 from topoadvisor.plan import picks, rings
 from topoadvisor.plan.problem import SAME, TIE, limit, rate
@@ -159,8 +160,16 @@ class _Choices:
             gbps=[round(each, 3) for each in known],
             in_order_gbps=round(in_order, 3),
             together_gbps=round(self._together, 3),
-            doubt=placing.doubt(self._estimator, groups),
+            doubt=self._doubt(groups),
         )
+
+    def _doubt(self, groups: Sequence[Sequence[int]]) -> str | None:
+        from topoadvisor import placing
+
+        try:
+            return placing.doubt(self._estimator, groups)
+        except NothingDetermined:
+            return None
 
 
 def _all_alike(topology: Topology) -> bool:
