@@ -264,6 +264,8 @@ def test_snapshots_compare_equal_after_gathering() -> None:
         ("Standard_ND96isr_H100_v5", "azure", "NDv5"),
         ("Standard_ND96amsr_A100_v4", "azure", "NDv4"),
         ("Standard_NC40ads_H100_v5", "azure", "NCv5"),
+        ("Standard_NC96ads_A100_v4", "azure", "NCv4"),
+        ("Standard_NC24ads_A100_v4", "azure", "NC24ads_A100_v4"),
         ("a3-megagpu-8g", "gcp", "a3-megagpu-8g"),
         ("a4x-highgpu-4g", "gcp", "a4x"),
         ("BM.GPU.H100.8", "oci", "BM.GPU.H100.8"),

@@ -199,6 +199,9 @@ def _named_type(cloud: str, product: str) -> str | None:
     """The machine type that a name states, as rules know it; None when it states none."""
     match cloud:
         case "azure":
+            # Of NC A100 v4 the images prepare the size with four GPUs only.
+            if smaller := re.match(r"Standard_(NC(?:24|48)ads_A100_v4)$", product, re.I):
+                return smaller[1]
             size = re.match(r"Standard_(N[DC])C?[0-9].*_v([0-9])$", product, re.I)
             return f"{size[1].upper()}v{size[2]}" if size else None
         case "gcp":
