@@ -21,6 +21,7 @@ OTHERS = [
     ("dgx-h100", {"NCCL_IB_GID_INDEX": "3", "job.nodes": 2}, "NET057"),
     ("dgx-h100", {"NCCL_NET": "AWS Libfabric", "job.nodes": 2}, "NET035"),
     ("dgx-h100", {"NVSHMEM_IB_ENABLE_IBGDA": "1", "job.nodes": 2}, "NET046"),
+    ("dgx-h100", {"NCCL_IB_HCA": "mlx4_0", "job.transport": "NET/Socket", "symptom": "slow", "job.nodes": 2}, "NET087"),
     ("8x4090", {"NCCL_P2P_LEVEL": "NVL"}, "ENV009"),
     ("dgx-a100", {"driver.version": "535.161.08"}, "NVL019"),
     ("dgx-a100", {"gpu.name": "NVIDIA H100 80GB HBM3"}, "NVL002"),
@@ -33,6 +34,7 @@ OTHERS = [
 THEIR_OWN = [
     ("dgx-h100", {"NCCL_SOCKET_IFNAME": "^docker0", "job.nodes": 2}, "NET022"),
     ("dgx-h100", {"NCCL_IB_HCA": "mlx5_0", "job.nodes": 2}, "NET009"),
+    ("dgx-h100", {"NCCL_IB_HCA": "mlx4_0", "transport": "NET/Socket", "symptom": "slow", "nodes": 2}, "NET060"),
     ("dgx-h100", {"NCCL_IB_GID_INDEX": "3", "rdma.link_layer": "InfiniBand"}, "NET057"),
     ("dgx-a100", {"driver.version": "535.161.08", "fabricmanager.version": "535.129.03"}, "NVL019"),
     ("dgx-a100", {"gpu.nvlinks.active": 11}, "NVL002"),
