@@ -8,6 +8,7 @@ import pytest
 
 from topoadvisor import files, plans
 from topoadvisor import snapshot as snapshots
+from topoadvisor.advice import UnknownVerdict
 from topoadvisor.render import scan_text
 from topoadvisor.topology import matrix
 
@@ -54,6 +55,13 @@ def test_the_screen_has_every_part() -> None:
 def test_a_matrix_that_does_not_fit_is_pointed_to() -> None:
     assert "the verb `matrix`" in screen("dgx-h100", width=80)
     assert "NIC0" in screen("dgx-h100", width=200)
+
+
+def test_a_quoted_command_is_shown_whole() -> None:
+    verdict = UnknownVerdict(
+        rule="X", name="x", subject="node", missing=[], reason="", ask="""python3 -c 'import torch; print(1)'; lscpu"""
+    )
+    assert scan_text._commands([verdict, verdict]) == ["python3 -c 'import torch; print(1)'", "lscpu"]
 
 
 @pytest.mark.parametrize("name", FIXTURES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from topoadvisor import published
@@ -18,6 +19,7 @@ _MOST_UNKNOWN = 6
 _MOST_ASKS = 5
 _MOST_RINGS = 4
 _MOST_CHANGES = 12
+_COMMAND = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;]|;(?! ))+""")
 
 
 def render(advice: Advice, matrix: Matrix, *, width: int = 100, color: bool = False) -> str:
@@ -214,7 +216,7 @@ def _unknown(unknown: Sequence[UnknownVerdict], page: _Page) -> None:
 
 def _commands(verdicts: Iterable[UnknownVerdict]) -> list[str]:
     """The commands that would decide these, each part once."""
-    parts = (part.strip() for verdict in verdicts for part in (verdict.ask or "").split("; "))
+    parts = (part.strip() for verdict in verdicts for part in _COMMAND.findall(verdict.ask or ""))
     return [part for part in dict.fromkeys(parts) if part]
 
 
