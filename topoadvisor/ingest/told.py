@@ -351,9 +351,8 @@ def canonical(name: str) -> str | None:
     """
     if indexed := _INDEXED.fullmatch(name):
         kind, which, rest = indexed.groups()
-        meant = filter(None, (canonical(f"{kind}.{rest}"), canonical(rest)))
-        inner = next((each for each in meant if each.startswith(f"{kind}.")), None)
-        return inner and f"{kind}[{which}]{inner.removeprefix(kind)}"
+        inner = canonical(f"{kind}.{rest}")
+        return f"{kind}[{which}]{inner.removeprefix(kind)}" if inner and inner.startswith(f"{kind}.") else None
     if spec(name) is not None:
         return name
     if _VARIABLE.fullmatch(name) or settings.find(name.upper()) is not None:
