@@ -37,6 +37,8 @@ THEIR_OWN = [
     ("dgx-h100", {"NCCL_IB_HCA": "mlx4_0", "transport": "NET/Socket", "symptom": "slow", "nodes": 2}, "NET060"),
     ("dgx-h100", {"NCCL_IB_GID_INDEX": "3", "rdma.link_layer": "InfiniBand"}, "NET057"),
     ("dgx-a100", {"driver.version": "535.161.08", "fabricmanager.version": "535.129.03"}, "NVL019"),
+    ("dgx-h100", {"driver.version": "535.129.03", "fabricmanager.version": "535.104.05"}, "NVL019"),
+    ("dgx-h100", {"message": "7[7] -> 8[0] [receive] via NET/Socket/0", "nodes": 2}, "NET060"),
     ("dgx-a100", {"gpu.nvlinks.active": 11}, "NVL002"),
     ("dgx-h100", {"gpus": 7}, "PCI012"),
     ("8x4090", {"pcie.gen": 3, "symptom": "slow"}, "PCI002"),

@@ -118,11 +118,13 @@ def _interfaces(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
 
 
 def _software(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
-    """With a network plugin or options of the driver in use, or a fabric manager that is down: what goes with them."""
+    """What goes with a network plugin or options of the driver in use, or with a fabric manager that does not serve."""
     if not snapshot.host.network_plugins and any(said.get(name) for name in _NETWORK_BY_NAME):
         snapshot = replace(snapshot, host=replace(snapshot.host, network_plugins=None))
     if said.get("env.NVSHMEM_IB_ENABLE_IBGDA"):
         snapshot = replace(snapshot, driver=replace(snapshot.driver, parameters=None))
-    if said.get("fabricmanager.state", "active") != "active":
+    driver, manager = said.get("driver.version", snapshot.driver.version), said.get("fabricmanager.version")
+    refused = None not in (driver, manager) and driver != manager
+    if refused or said.get("fabricmanager.state", "active") != "active":
         snapshot = replace(snapshot, gpus=[replace(gpu, fabric=None) for gpu in snapshot.gpus])
     return snapshot

@@ -23,6 +23,8 @@ _SYMPTOMS: Final = {
     "out-of-memory": re.compile(r"cuda (?:failure|error)\W.{0,12}out of memory|OutOfMemoryError", re.I),
 }
 """What a message says about the symptom when nobody named it."""
+_VIA: Final = re.compile(r"\bvia (NET/(?:IB|Socket)|P2P|SHM)\b")
+"""How a channel is joined: `Channel 00/0 : 7[7] -> 8[0] [receive] via NET/Socket/0` of NCCL's INFO log."""
 _XIDS: Final = re.compile(
     r"\bxids?\b[^\d\n(]{0,12}(?:\([^)\n]*\)\s*:?\s*)?(\d{1,3}\b(?:\s*(?:,|and|or|/)\s*\d{1,3}\b)*)", re.I
 )
@@ -43,8 +45,9 @@ _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSH
 
 def gather(node: Scope) -> None:
     """Record the node facts `job.*`; needs `env.*`. What nobody said is empty, 0 or -1, never unknown."""
-    for name in ("message", "collective", "transport"):
+    for name in ("message", "collective"):
         node.put(f"job.{name}", Known("", NOT_SAID))
+    node.put("job.transport", _transport(node.facts["job.message"]))
     node.put("job.symptom", _symptom(node.facts["job.message"]))
     node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))
     node.put("job.xids", follow(_xids, node.facts["job.message"]))
@@ -62,6 +65,13 @@ def _symptom(message: Fact) -> Fact:
     text = message.value if isinstance(message, Known) else ""
     said = next((symptom for symptom, words in _SYMPTOMS.items() if words.search(text)), None)
     return Known(said, "inferred: from the message") if said else Known("", NOT_SAID)
+
+
+def _transport(message: Fact) -> Fact:
+    """By the channel lines in a message; the network counts before what joins GPUs of one machine."""
+    ways = _VIA.findall(message.value) if isinstance(message, Known) else []
+    way = next((way for way in ways if way.startswith("NET")), ways[0] if ways else "")
+    return Known(way, "inferred: from the message") if way else Known("", NOT_SAID)
 
 
 def _xids(message: str) -> list[str]:
