@@ -9,7 +9,7 @@ import pytest
 
 from topoadvisor.advise import advise, analyse
 from topoadvisor.errors import TopoAdvisorError
-from topoadvisor.ingest import detect
+from topoadvisor.ingest import detect, told
 from topoadvisor.ingest.assume import apply
 from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.facts import FactBase, Known
@@ -171,3 +171,12 @@ def test_what_is_known_only_through_an_assumption_is_not_said_to_have_been_read(
     claimed = {key: fact for key, fact in after.items() if fact != before.get(key) and "topo -m" in fact.origin}
     assert after != before
     assert not claimed
+
+
+NUMBERS = [name for name, fact in VOCABULARY.items() if fact.type == "number" and name not in told.MADE_FROM]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_whole_number_is_as_good_as_a_decimal_one(name: str) -> None:
+    whole = told.understood([Assumption(fact=name, value=8)])[0].value
+    assert (type(whole), whole) == (float, 8.0)

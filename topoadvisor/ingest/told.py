@@ -459,7 +459,7 @@ def _typed(assumption: Assumption, name: str) -> Any:
         number = _number(name, text)
         if number is not None and (fact.type == "number" or number == int(number)):
             _in_bounds(assumption, name, number)
-            return number if fact.type == "number" else int(number)
+            return float(number) if fact.type == "number" else int(number)
     wanted = TYPE_WORDS[fact.type]
     if fact.type != "bool" and (units := next((UNITS[end] for end in UNITS if name.endswith(end)), None)):
         wanted += f", in {', '.join(units)}" if fact.type == "number" else ""
