@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from topoadvisor.ingest import told
+from topoadvisor.ingest import told, told_values
 from topoadvisor.rules import fact_list
 from topoadvisor.vocabulary import VOCABULARY
 
@@ -25,7 +25,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield (
         "Rules read these. `--assume FACT=VALUE` and a YAML mapping given to `--assume-file` supply those that a "
-        "source cannot hold; what is unknown or ambiguous is refused, all of it at once. A fact is said once."
+        "source cannot hold; what is unknown or ambiguous is refused, all of it at once, and so is a "
+        "fact that is said twice with two values or that contradicts what is here."
     )
     yield ""
     yield "* A fact of a GPU, pair, port or bridge holds for each of them: `gpu.name`; or for one: `gpu[0].name`,"
@@ -33,7 +34,7 @@ def _lines() -> Iterator[str]:
     yield "* A variable may be written without `env.`: `NCCL_P2P_LEVEL: SYS`. An empty value means that it is not set."
     yield "* A name may lack its first parts and its unit where one fact alone ends so: `memlock` is"
     yield "  `limits.memlock_bytes`."
-    yield f"* True: {_words(told.TRUTH, True)}. False: {_words(told.TRUTH, False)}."
+    yield f"* True: {_words(told_values.TRUTH, True)}. False: {_words(told_values.TRUTH, False)}."
     yield "* Capital letters, blanks, hyphens and underscores do not matter in values of few words: `In Progress`."
     yield "* PCIe: `x8` for lanes, `Gen4` or `PCIe 4.0` for a generation; `sm_90` for a compute capability. Limits may"
     yield "  be `unlimited`. A list is a YAML list, or has commas; `none` is an empty one."
@@ -49,7 +50,7 @@ def _lines() -> Iterator[str]:
     yield "| fact | written | means |"
     yield "|---|---|---|"
     alike = defaultdict(list)
-    for name, words in told.SPELLINGS.items():
+    for name, words in told_values.SPELLINGS.items():
         alike[tuple(words.items())].append(f"`{name}`")
     for spelt, names in alike.items():
         by_word = defaultdict(list)

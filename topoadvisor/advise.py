@@ -23,7 +23,7 @@ from topoadvisor.advice import (
     SourceLine,
     UnknownVerdict,
 )
-from topoadvisor.ingest import told
+from topoadvisor.ingest import told, told_values
 from topoadvisor.measurements import counted, proven, summary
 from topoadvisor.nccl import consumers, defaults, newer, versions
 from topoadvisor.nccl.levels import user_p2p_level
@@ -384,7 +384,7 @@ def _assumed(assumption: Assumption, base: FactBase) -> str:
     """`fact = value`; of a kind of device that was not read it says so, for then it holds for nothing."""
     kind = kind_of(told.parts(assumption.fact)[0])
     nothing = "" if base.subjects[kind] else f" (of no {_WORDS.get(kind, kind)}: none was read)"
-    return f"{assumption.fact} = {assumption.value}{nothing}"
+    return f"{assumption.fact} = {told_values.typed(assumption.value)}{nothing}"
 
 
 def _value(base: FactBase, name: str) -> Any:

@@ -404,7 +404,8 @@ class Assumption(Struct, frozen=True, kw_only=True):
 
     def refused(self, wanted: str, hint: str | None) -> InputError:
         """The error for a value of another form: the fact `wanted` (is …), not this value."""
-        given = repr(self.value)
+        value = self.value
+        given = repr(", ".join(map(str, value)) if isinstance(value, list) else value)
         shown = given if len(given) <= 60 else f"{given[:60]}…"
         where = None if self.origin == ON_COMMAND_LINE else self.origin
         return InputError(f"the assumed fact `{self.fact}` {wanted}, not {shown}", file=where, hint=hint)

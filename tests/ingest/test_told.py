@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import told
+from topoadvisor.ingest import told, told_values
 from topoadvisor.nccl import settings
 from topoadvisor.snapshot import Assumption
 from topoadvisor.vocabulary import FORMS, VOCABULARY, bounds, spec
@@ -99,7 +99,7 @@ def test_every_other_name_leads_to_a_fact_and_is_none() -> None:
 
 
 def test_every_spelling_is_a_word_of_its_fact() -> None:
-    for name, words in told.SPELLINGS.items():
+    for name, words in told_values.SPELLINGS.items():
         for written, word in words.items():
             assert written == written.lower()
             meant = {"texts": [word], "bool": word == "true"}.get(VOCABULARY[name].type, word)

@@ -88,12 +88,13 @@ AssumeOption = Annotated[
     ),
 ]
 AssumeFileOption = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--assume-file",
         metavar="FILE",
         parser=some_path,
-        help="Supply facts from a YAML mapping; `topoadvisor facts --find WORDS` says how they are called.",
+        help="Supply facts from a YAML mapping (- for standard input); may be repeated. "
+        "`topoadvisor facts --find WORDS` says how they are called.",
         show_default=False,
     ),
 ]
@@ -188,12 +189,17 @@ def gpu_indexes(text: str | None, option: str = "--gpus") -> list[int] | None:
 
 
 def load_snapshot(
-    sources: str | list[str] | None, assume: list[str] | None = None, assume_file: Path | None = None
+    sources: str | list[str] | None, assume: list[str] | None = None, assume_file: list[Path] | None = None
 ) -> Snapshot:
     """Read the SOURCES as one machine, or capture this one when there is none, and add the assumed facts.
 
     Raises TopoAdvisorError when it cannot be read.
     """
+    inputs = [*([sources] if isinstance(sources, str) else sources or []), *map(str, assume_file or [])]
+    if inputs.count("-") > 1:
+        raise TopoAdvisorError(
+            "SOURCE and --assume-file cannot both be standard input", hint="Give one of them as a file."
+        )
     if sources is None or sources == []:
         from topoadvisor import collect
 
@@ -205,7 +211,7 @@ def load_snapshot(
     if assume or assume_file:
         from topoadvisor.ingest import assume as assuming
 
-        snapshot = assuming.apply(snapshot, assuming.gather(assume or [], assume_file))
+        snapshot = assuming.apply(snapshot, assuming.gather(assume or [], assume_file or []))
     return snapshot
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from topoadvisor.errors import InputError, gpus_here
 from topoadvisor.hardware import catalogue
-from topoadvisor.ingest import stand_in, told
+from topoadvisor.ingest import stand_in, told, told_values
 from topoadvisor.snapshot import (
     ON_COMMAND_LINE,
     Assumption,
@@ -31,18 +31,24 @@ from topoadvisor.vocabulary import kind_of
 ORIGIN: Final = "assumed"
 _HINT = "Write it as FACT=VALUE, for example cpu.vendor=AMD; `topoadvisor facts` lists every fact."
 
+_ONE: Final = "Keep one of the two."
 _P2P: Final = ("read", "write", "nvlink")
 
 
-def gather(texts: list[str], file: Path | None) -> list[Assumption]:
-    """The facts of a YAML mapping and of `fact=value` texts; a text wins over the file, a later text over an earlier.
+def gather(texts: list[str], files: Path | Sequence[Path] | None) -> list[Assumption]:
+    """The facts of YAML mappings and of `fact=value` texts; a text wins over the files.
 
     Nested mappings are joined by dots. Names and values may be spelt as `told` takes them.
 
-    Raises InputError for a text that is not `fact=value`, for names and values that are not taken, and with line and
-    column for a file that is no such mapping.
+    Raises InputError for a text that is not `fact=value`, for names and values that are not taken, for a fact that
+    comes twice with different values or twice in one file, and with line and column for a file that is no such mapping.
     """
-    found = [Assumption(fact=name, value=value, origin=f"{file}:{line}") for name, value, line in _in_file(file)]
+    paths = [] if files is None else [files] if isinstance(files, Path) else files
+    found = [
+        Assumption(fact=name, value=value, origin=f"{path}:{line}")
+        for path in paths
+        for name, value, line in _in_file(path)
+    ]
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not told.NAME.fullmatch(name):
@@ -54,18 +60,25 @@ def gather(texts: list[str], file: Path | None) -> list[Assumption]:
         found.append(Assumption(fact=name, value=value))
     facts: dict[str, Assumption] = {}
     for each in told.understood(found):
-        if each.origin != ON_COMMAND_LINE and each.fact in facts:
-            before = facts[each.fact].origin.rpartition(":")[2]
-            raise InputError(
-                f"`{each.fact}` is said twice, also in line {before}", file=each.origin, hint="Keep one of the two."
-            )
+        if each.fact in facts:
+            _said_twice(facts[each.fact], each)
         facts[each.fact] = each
     return list(facts.values())
 
 
-def _in_file(file: Path | None) -> Iterable[tuple[str, Any, int]]:
-    if file is None:
-        return ()
+def _said_twice(first: Assumption, second: Assumption) -> None:
+    """Raises InputError where one of the two is not meant: only --assume may contradict a file."""
+    here = second.origin == ON_COMMAND_LINE
+    (before, _, line), place = first.origin.rpartition(":"), second.origin.rpartition(":")[0]
+    if first.origin == second.origin == ON_COMMAND_LINE and first.value != second.value:
+        values = f"{told_values.typed(first.value)} and {told_values.typed(second.value)}"
+        raise InputError(f"--assume says `{first.fact}` twice, as {values}", hint=_ONE)
+    if not here and (before == place or first.value != second.value):
+        where = f"line {line}" if before == place else first.origin
+        raise InputError(f"`{second.fact}` is said twice, also in {where}", file=second.origin, hint=_ONE)
+
+
+def _in_file(file: Path) -> Iterable[tuple[str, Any, int]]:
     from topoadvisor.ingest import assume_file
 
     return assume_file.read(file)
@@ -158,6 +171,8 @@ def _applied(snapshot: Snapshot, assumption: Assumption) -> Snapshot:
     value = assumption.value
     if name.startswith("gpu."):
         return _apply_to_gpus(snapshot, assumption, name, which)
+    if name.startswith("pair.") and which is not None:
+        _indices(snapshot, assumption, which, 2)
     if name.removeprefix("pair.p2p.") in _P2P:
         return _apply_to_pairs(snapshot, assumption, name.removeprefix("pair.p2p."), which)
     if name.startswith("env."):
@@ -193,11 +208,20 @@ def _apply_to_pairs(snapshot: Snapshot, assumption: Assumption, kind: str, which
 
 
 def _indices(snapshot: Snapshot, assumption: Assumption, which: str, count: int) -> list[int]:
-    numbers = [part.strip().removeprefix("gpu:") for part in re.split(r"[,-]", which)]
+    numbers = told.numbers(which)
     present = {str(gpu.index): gpu.index for gpu in snapshot.gpus}
-    if len(set(numbers)) != count or not set(numbers) <= set(present):
+    where = None if assumption.origin == ON_COMMAND_LINE else assumption.origin
+    if len(set(numbers)) != count or not all(number.isdecimal() for number in numbers):
+        wanted, example = ("one GPU", "gpu[0]") if count == 1 else ("two GPUs", "pair[0,1]")
+        raise InputError(
+            f"the assumed fact `{assumption.fact}` is about {wanted}, and names something else",
+            file=where,
+            hint=f"Write it as {example}.{told.parts(assumption.fact)[0].partition('.')[2]}.",
+        )
+    if not set(numbers) <= set(present):
         raise InputError(
             f"the assumed fact `{assumption.fact}` names a GPU that is not here",
+            file=where,
             hint=gpus_here(present.values()),
         )
     return [present[number] for number in numbers]

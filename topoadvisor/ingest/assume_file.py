@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 from topoadvisor.errors import InputError
+from topoadvisor.files import wide_encoding
 from topoadvisor.ingest import told
 
 MAX_FILE: Final = 1 << 20
@@ -19,16 +22,19 @@ _HINT: Final = "Write one `fact: value` a line, for example `cpu.vendor: AMD`."
 
 
 def read(file: Path) -> Iterator[tuple[str, Any, int]]:
-    """(fact, value, line) of each. Raises InputError with line and column for what is no mapping of facts."""
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_FILE + 1)
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror or error}", file=str(file), hint="--assume-file takes a YAML mapping."
-        ) from None
+    """(fact, value, line) of each; `-` is standard input.
+
+    Raises InputError with line and column for what is no mapping of facts.
+    """
+    data = _read(file)
     if len(data) > MAX_FILE:
-        raise InputError("this file is too long for a mapping of facts", file=str(file), hint=_HINT)
+        raise InputError(
+            f"this file has more than {MAX_FILE >> 20} MiB, too much for a mapping of facts", file=str(file), hint=_HINT
+        )
+    if b"\0" in data:
+        wide = wide_encoding(data)
+        what = f"this is {wide.upper()} text, not UTF-8" if wide else "this is no text: it holds NUL bytes"
+        raise InputError(what, file=str(file), hint="Save it as UTF-8." if wide else _HINT)
     try:
         node = yaml.compose(data.decode("utf-8-sig"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -49,6 +55,22 @@ def read(file: Path) -> Iterator[tuple[str, Any, int]]:
         yield entry
 
 
+def _read(file: Path) -> bytes:
+    if file.is_fifo() and Path(os.path.realpath(file)).exists():
+        # Pipes of a shell's <(…) have no name of their own; opening one that has waits for somebody to write.
+        raise InputError("this is a named pipe, which is not read", file=str(file), hint="Hand its text over with -.")
+    try:
+        if str(file) == "-":
+            return sys.stdin.buffer.read(MAX_FILE + 1)
+        with file.open("rb") as stream:
+            return stream.read(MAX_FILE + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot be read: {reason}", file=str(file), hint="--assume-file takes a YAML mapping."
+        ) from None
+
+
 def _flatten(node: yaml.Node, prefix: str, file: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any, int]]:
     line, column = node.start_mark.line + 1, node.start_mark.column + 1
 
@@ -63,7 +85,8 @@ def _flatten(node: yaml.Node, prefix: str, file: str, depth: int, seen: set[int]
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or not told.NAME.fullmatch(prefix + key.value):
                 line, column = key.start_mark.line + 1, key.start_mark.column + 1
-                raise wrong(f"{str(key.value)[:60]!r} is no name of a fact")
+                shown = repr(key.value[:60]) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
+                raise wrong(f"{shown} is no name of a fact")
             last = isinstance(value, yaml.ScalarNode | yaml.SequenceNode)
             yield from _flatten(value, f"{prefix}{key.value}{'' if last else '.'}", file, depth + 1, seen)
     elif not prefix or isinstance(node, yaml.MappingNode):

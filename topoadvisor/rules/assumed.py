@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from topoadvisor import pci
 from topoadvisor.errors import TopoAdvisorError
 from topoadvisor.ingest import told
 from topoadvisor.snapshot import Assumption
-from topoadvisor.vocabulary import kind_of, suggestion
+from topoadvisor.vocabulary import kind_of, nearest
 
 
 class Assumed:
@@ -35,9 +34,10 @@ class Assumed:
         known = list(present)
         for subject in self._named:
             if subject not in known:
+                meant = nearest(subject, [each for each in known if each.startswith(subject.partition(":")[0])])
                 raise TopoAdvisorError(
                     f"the assumed fact `{self._texts[subject]}` is about a device that is not here",
-                    hint=suggestion(subject, known) or "`topoadvisor facts` lists what is here.",
+                    hint=f"Did you mean `{_written(meant)}`?" if meant else "`topoadvisor facts` lists what is here.",
                 )
 
     def _take(self, assumption: Assumption) -> None:
@@ -50,9 +50,17 @@ class Assumed:
             self._named[subject][name] = assumption.value
 
 
+def _written(subject: str) -> str:
+    """A device as it stands in front of a fact: `nic[eno1]`, `bridge[0000:17:00.0]`."""
+    kind, _, which = subject.partition(":")
+    if "-gpu:" in which:
+        return f"pair[{which.replace('-gpu:', ',')}]"
+    return f"{'bridge' if kind == 'pci' else kind}[{which}]"
+
+
 def _subject(kind: str, which: str) -> str:
-    if kind == "pair":
-        numbers = re.findall(r"[0-9]{1,9}", which)
+    if kind in ("gpu", "pair"):
+        numbers = [number for number in told.numbers(which) if number.isdecimal()]
         return "-".join(f"gpu:{number}" for number in sorted(numbers, key=int))
     if kind == "bridge":
         try:

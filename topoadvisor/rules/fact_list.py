@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from topoadvisor.errors import TopoAdvisorError
-from topoadvisor.ingest import told
+from topoadvisor.ingest import told, told_values
 from topoadvisor.rules.facts import Fact, FactBase, Known
 from topoadvisor.rules.scope import spell
 from topoadvisor.vocabulary import FORMS, TYPE_WORDS, VOCABULARY, search, suggestion
@@ -41,7 +41,7 @@ def names(words: str) -> list[str]:
         return list(VOCABULARY)
     alike = {told.canonical(word) for word in words.split()}
     wanted = set(words.lower().split())
-    values = [name for name, known in told.SPELLINGS.items() if not known.keys().isdisjoint(wanted)]
+    values = [name for name, known in told_values.SPELLINGS.items() if not known.keys().isdisjoint(wanted)]
     values += [name for name, form in FORMS.items() if not wanted.isdisjoint(form.lower().split("|"))]
     called = [name for other, name in told.ALSO_CALLED.items() if not wanted.isdisjoint(re.split(r"[._]", other))]
     sought = [name for name in [*called, *search(words)] if name not in told.MADE_FROM]
@@ -71,8 +71,8 @@ def takes(name: str) -> str:
     if name in told.MADE_FROM:
         return f"made from others; assume {told.MADE_FROM[name]} instead"
     if name in FORMS:
-        return f"one of {told.shown(FORMS[name])}"
-    units = next((units for end, units in told.UNITS.items() if name.endswith(end)), None)
+        return f"one of {told_values.shown(FORMS[name])}"
+    units = next((units for end, units in told_values.UNITS.items() if name.endswith(end)), None)
     with_units = f", may have a unit ({', '.join(units)})" if units and VOCABULARY[name].type != "text" else ""
     return f"{TYPE_WORDS[VOCABULARY[name].type]}{with_units}"
 
