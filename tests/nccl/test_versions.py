@@ -26,6 +26,22 @@ def test_parse(text: str | int, numbers: tuple[int, ...]) -> None:
     assert versions.parse(text) == numbers
 
 
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("unhandled cuda error, NCCL version 2.18.5", "2.18.5"),
+        ("[0] NCCL INFO NCCL version 2.22.3+cuda12.6", "2.22.3"),
+        ("ProcessGroupNCCL.cpp:47, unhandled cuda error, NCCL version 21.0.3", "2.10.3"),
+        ("internal error, NCCL version 20.9.9", "2.9.9"),
+        ("NCCL version 2.18.5 … NCCL version 2.18.5", "2.18.5"),
+        ("NCCL version 2.18.5 … NCCL version 2.19.3", None),
+        ("NCCL WARN Mismatched NCCL version detected", None),
+    ],
+)
+def test_a_message_names_its_release(text: str, version: str | None) -> None:
+    assert versions.in_message(text) == version
+
+
 @pytest.mark.parametrize("text", ["", "unknown", ".5", "+cuda13", "٣.٤"])
 def test_what_is_no_version(text: str) -> None:
     assert not versions.is_version(text)

@@ -16,6 +16,7 @@ import msgspec
 from topoadvisor.errors import InputError, gpus_here
 from topoadvisor.hardware import catalogue
 from topoadvisor.ingest import stand_in, told, told_values
+from topoadvisor.nccl import versions
 from topoadvisor.snapshot import (
     ON_COMMAND_LINE,
     Assumption,
@@ -128,6 +129,7 @@ _MEANS: Final[dict[str, Callable[[Any, int], Mapping[str, Any]]]] = {
             **({"rdma.efa": False} if layers == ["InfiniBand"] else {}),
         }
     ),
+    "job.message": lambda message, _: _known({"nccl.version": versions.in_message(message)}),
     "gdr.peermem": lambda loaded, _: {"modules.nvidia_peermem": loaded},
 }
 """Fact → its value and the number of GPUs → what that says of the facts which it is made from, as far as it does."""

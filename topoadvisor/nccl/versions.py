@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 _DOTTED = re.compile(r"\s*v?([0-9]{1,9}(?:\.[0-9]{1,9})*)")
 _CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(v?[0-9]{1,9}(?:\.[0-9]{1,9})*)\s*")
+_IN_MESSAGE = re.compile(r"\bNCCL version:? ([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{1,2})(?![0-9])", re.I)
+_SPLIT_WRONGLY = 20
 _OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -67,6 +69,20 @@ def release(text: str) -> str:
     if len(numbers) == 2 and numbers in _LAST_OF_SERIES:
         numbers = (*numbers, _LAST_OF_SERIES[numbers])
     return ".".join(map(str, numbers))
+
+
+def in_message(text: str) -> str | None:
+    """The NCCL release that an error or a log names (`NCCL version 2.18.5+cuda12.2`); None for none, or several.
+
+    Older PyTorch split NCCL's own code wrongly, so that it wrote 21.0.3 for 2.10.3 and 20.9.9 for 2.9.9.
+    """
+    found = set(_IN_MESSAGE.findall(text))
+    if len(found) != 1:
+        return None
+    major, minor, patch = map(int, found.pop())
+    if major < _SPLIT_WRONGLY:
+        return f"{major}.{minor}.{patch}"
+    return ".".join(map(str, parse(str(major * 1_000 + minor * 100 + patch))))
 
 
 def at_least(version: str | int, minimum: str | int) -> bool:
