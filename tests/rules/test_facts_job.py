@@ -37,3 +37,21 @@ def test_a_symptom_that_was_reported_counts(machine: Machines) -> None:
     told = {"job.message": "Watchdog caught collective operation timeout", "job.symptom": "slow"}
     facts = machine(assumptions=[Assumption(fact=name, value=value) for name, value in told.items()])
     assert facts.fact("job.symptom") == Known("slow", "assumed")
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("NVRM: Xid (PCI:0000:1b:00): 39, CE exception", "program"),
+        ("Xid 161", "memory"),
+        ("Xid 93", "note"),
+        ("Xid 166", "nvlink5"),
+        ("Xid 154", "recovery"),
+        ("Xid 48; Xid 154, GPU recovery action changed", "memory"),
+        ("Xid 12", ""),
+    ],
+)
+def test_xids_are_of_the_kinds_of_the_catalogue(machine: Machines, message: str, kind: str) -> None:
+    fact = machine(assumptions=[Assumption(fact="job.message", value=message)]).fact("job.xid_kind")
+    assert isinstance(fact, Known)
+    assert fact.value == kind

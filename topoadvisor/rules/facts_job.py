@@ -33,11 +33,12 @@ _XID_KINDS: Final = {
     "bus": {79},
     "gsp": {119, 120},
     "reset": {46, 62, 109, 110, 143, 156, 158, 167, 169},
-    "nvlink5": {*range(144, 151), 155},
+    "nvlink5": {*range(144, 151), 155, 166, 170},
     "nvlink": {74, 136},
-    "memory": {48, 63, 64, 92, 94, 95, 140, 168, 171, 172},
-    "program": {8, 13, 31, 32, 43, 45, 68, 69, 137},
-    "note": {121},
+    "memory": {48, 63, 64, 92, 94, 95, 140, 157, 160, 161, 168, 171, 172},
+    "program": {8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 68, 69, 70, 71, 72, 75, 76, 77, 80, 85, *range(126, 136), 137},
+    "note": {93, 106, 107, 121, 141, *range(162, 166)},
+    "recovery": {154},
 }
 """Xids by what they mean for a job, what causes the others first (NVIDIA, Xid catalog)."""
 _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSHMEM"), ("GGML_", "llama.cpp"))
