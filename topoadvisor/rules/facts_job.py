@@ -29,6 +29,7 @@ _XIDS: Final = re.compile(
     r"\bxids?\b[^\d\n(]{0,12}(?:\([^)\n]*\)\s*:?\s*)?(\d{1,3}\b(?:\s*(?:,|and|or|/)\s*\d{1,3}\b)*)", re.I
 )
 """`Xid (PCI:0000:1b:00): 79, …` of the driver, `previous Xid 145`, and what a person writes: `XIDs 13 and 43`."""
+_COPY_ENGINES: Final = {39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)}
 _XID_KINDS: Final = {
     "bus": {79},
     "gsp": {119, 120},
@@ -36,7 +37,7 @@ _XID_KINDS: Final = {
     "nvlink5": {*range(144, 151), 155, 166, 170},
     "nvlink": {74, 136},
     "memory": {48, 63, 64, 92, 94, 95, 140, 157, 160, 161, 168, 171, 172},
-    "program": {8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 68, 69, 70, 71, 72, 75, 76, 77, 80, 85, *range(126, 136), 137},
+    "program": {8, 11, 13, 25, 31, 32, 43, 45, 68, 69, 80, 137} | _COPY_ENGINES,
     "note": {93, 106, 107, 121, 141, *range(162, 166)},
     "recovery": {154},
 }
