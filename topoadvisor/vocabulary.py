@@ -88,7 +88,7 @@ c2c.any bool | some GPU has a chip-to-chip link to its CPU
 job.symptom text | what was reported: hang, slow, refused, crash, wrong-data, out-of-memory; empty when nothing was
 job.message text | what was printed about it: by a program, by NCCL, or as an Xid line of dmesg; empty if nothing
 job.xids texts | numbers of the Xids that it holds, or that were said to stand in the kernel's log
-job.xid_kind text | what the most telling one is of: bus, gsp, reset, nvlink5, nvlink, memory, program, note, recovery; else empty
+job.xid_kind text | kind of the most telling one: bus, gsp, reset, nvlink5, nvlink, memory, program, note, recovery
 job.rdma_failed bool | the message is of RDMA: a verbs call, a vendor error, an error or timeout of NET/IB
 job.framework text | who communicates: NCCL, PyTorch, vLLM, SGLang, TensorRT-LLM, llama.cpp, …; empty when nobody said
 job.llama_cpp bool | the framework is llama.cpp or a program that bundles it
