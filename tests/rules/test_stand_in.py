@@ -39,6 +39,7 @@ THEIR_OWN = [
     ("dgx-a100", {"driver.version": "535.161.08", "fabricmanager.version": "535.129.03"}, "NVL019"),
     ("dgx-h100", {"driver.version": "535.129.03", "fabricmanager.version": "535.104.05"}, "NVL019"),
     ("dgx-h100", {"message": "7[7] -> 8[0] [receive] via NET/Socket/0", "nodes": 2}, "NET060"),
+    ("gh200", {"gpu.name": "NVIDIA GB200", "NCCL_MNNVL_ENABLE": "0", "nodes": 4}, "NVL014"),
     ("dgx-a100", {"gpu.nvlinks.active": 11}, "NVL002"),
     ("dgx-h100", {"gpus": 7}, "PCI012"),
     ("8x4090", {"pcie.gen": 3, "symptom": "slow"}, "PCI002"),

@@ -40,8 +40,13 @@ def _driver(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
 
 
 def _gpus(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
-    """Of another model: what the driver said of the one that is there."""
-    return replace(snapshot, gpus=[_gpu(gpu, said) for gpu in snapshot.gpus])
+    """Of another model: what the driver said of the one that is there, and what serves the fabric of such GPUs."""
+    gpus = [_gpu(gpu, said) for gpu in snapshot.gpus]
+    host = snapshot.host
+    if any(gpu.fabric and not other.fabric for gpu, other in zip(snapshot.gpus, gpus, strict=True)):
+        services = {name: state for name, state in (host.services or {}).items() if state == "active"}
+        host = replace(host, services=services, paths=None)
+    return replace(snapshot, gpus=gpus, host=host)
 
 
 def _gpu(gpu: Gpu, said: Mapping[str, Any]) -> Gpu:
@@ -50,7 +55,8 @@ def _gpu(gpu: Gpu, said: Mapping[str, Any]) -> Gpu:
 
     name = told("name")
     if gpu.name is not None and name is not None and catalogue.gpu_model(name) != catalogue.gpu_model(gpu.name):
-        gpu = replace(gpu, memory_bytes=None, bar1_bytes=None, compute_capability=None, c2c_gbps=None)
+        fabric = gpu.fabric if gpu.fabric and gpu.fabric.state == "completed" else None
+        gpu = replace(gpu, memory_bytes=None, bar1_bytes=None, compute_capability=None, c2c_gbps=None, fabric=fabric)
     return replace(gpu, performance_state=None) if told("pcie.current_gen") is not None else gpu
 
 
