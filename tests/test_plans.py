@@ -103,6 +103,16 @@ def test_an_nccl_too_old_to_be_counted_with_still_gets_its_plan() -> None:
     assert (pairs.groups, pairs.doubt) == ([[0, 3], [1, 2], [4, 7], [5, 6]], None)
 
 
+@pytest.mark.parametrize(("told", "why"), [("nccl=2.4.8", "NCCL 2.4.8 counts differently"), ("cpu.vendor=Foo", "CPU")])
+def test_a_tensor_group_whose_speed_is_not_known_is_said_to_be_so(told: str, why: str) -> None:
+    plan = plans.analyse(assume.apply(fixture("8x4090"), assume.gather([told], None))).advice.plan
+    assert plan is not None
+    assert not any(placement.doubt for placement in plan.placements)
+    (note,) = [note for note in plan.notes if "not determined" in note]
+    assert note.startswith("Whether tensor parallelism of 2 or 4 is fast enough here")
+    assert why in note
+
+
 @pytest.mark.parametrize(
     ("answers", "said"),
     [

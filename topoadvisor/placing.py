@@ -134,7 +134,9 @@ def place(snapshot: Snapshot, sizes: Sizes) -> Document:
     order = [gpu for group in tensor for gpu in group]
     ranks = list(_ranks(sizes, order, per_node))
     groups = _Costs(estimator, rails.of(advised, order, nodes)).of(list(_groups(sizes, ranks)))
-    slow = doubt(estimator, tensor)
+    slow = None
+    with suppress(NothingDetermined):  # the costs of the groups say why they are not known
+        slow = doubt(estimator, tensor)
     return Document(
         tp=sizes.tp,
         ep=sizes.ep,
@@ -289,8 +291,13 @@ class _Costs:
 
 
 def doubt(estimator: Estimator, groups: Sequence[Sequence[int]]) -> str | None:
-    """Why tensor parallelism over these groups is a bad idea; None where it is none, or that is not known."""
+    """Why tensor parallelism over these groups is a bad idea; None where it is none.
+
+    Raises NothingDetermined where the speed of none of them is known.
+    """
     slowest = _slowest(estimator, groups)
+    if slowest is None and len(groups[0]) > 1:
+        estimator.fabric(groups[0])
     if slowest is None or slowest.busbw_gbps >= _TOO_SLOW_GBPS:
         return None
     return (

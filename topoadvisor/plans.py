@@ -71,9 +71,13 @@ def plan(snapshot: Snapshot, analysis: Analysis) -> Plan | None:
         notes.append("The text does not show how wide the PCIe links run: they are taken as the models' full ones.")
     # Of the whole machine: that a job has some GPUs now does not say which ones the next should take.
     choices = _Choices(snapshot, analysis, found)
-    return msgspec.structs.replace(
-        found, notes=notes, optimal=optimal, picks=choices.picks(), placements=list(choices.placements())
-    )
+    placements = list(choices.placements())
+    if placements and choices.unjudged is not None:
+        sizes = " or ".join(str(each.tensor) for each in placements)
+        notes.append(
+            f"Whether tensor parallelism of {sizes} is fast enough here is not determined: {choices.unjudged}."
+        )
+    return msgspec.structs.replace(found, notes=notes, optimal=optimal, picks=choices.picks(), placements=placements)
 
 
 def _widths_unread(snapshot: Snapshot) -> bool:
@@ -85,6 +89,9 @@ def _widths_unread(snapshot: Snapshot) -> bool:
 
 class _Choices:
     """Which GPUs to take, and in which order, where that matters: said by the planners of `pick` and `place`."""
+
+    unjudged: str | None = None
+    """Why it is not known how fast NCCL is in tensor groups."""
 
     def __init__(self, snapshot: Snapshot, analysis: Analysis, planned: Plan) -> None:
         self._topology, self._planned = analysis.topology, planned
@@ -168,7 +175,8 @@ class _Choices:
 
         try:
             return placing.doubt(self._estimator, groups)
-        except NothingDetermined:
+        except NothingDetermined as error:
+            self.unjudged = error.message
             return None
 
 

@@ -55,3 +55,41 @@ def test_xids_are_of_the_kinds_of_the_catalogue(machine: Machines, message: str,
     fact = machine(assumptions=[Assumption(fact="job.message", value=message)]).fact("job.xid_kind")
     assert isinstance(fact, Known)
     assert fact.value == kind
+
+
+@pytest.mark.parametrize(
+    ("message", "xids"),
+    [
+        ("no Xid 79 was seen", []),
+        ("There are no Xids in dmesg, neither 79 nor 74", []),
+        ("Xid 79 was not logged", []),
+        ("Xid 79 and 74 never came", []),
+        ("didn't see any Xid 79 or 74", []),
+        ("ran without Xid 79", []),
+        ("it is not Xid 79", []),
+        ("No Xid 79 in dmesg, but Xid 74 was logged", ["74"]),
+        ("no Xids except Xid 79", ["79"]),
+        ("Xid 31, not Xid 79", ["31"]),
+        ("without NCCL_P2P_DISABLE Xid 79 appears", ["79"]),
+        ("Xid 79 GPU is not present any more", ["79"]),
+        ("GPU not found, Xid 79", ["79"]),
+        ("NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.", ["79"]),
+    ],
+)
+def test_what_was_not_seen_is_no_xid(machine: Machines, message: str, xids: list[str]) -> None:
+    fact = machine(assumptions=[Assumption(fact="job.message", value=message)]).fact("job.xids")
+    assert isinstance(fact, Known)
+    assert fact.value == xids
+
+
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        ("the GPU has not fallen off the bus", "the GPU has"),
+        ("hang; no ECC errors, no NVLink errors", "hang"),
+        ("NCCL WARN Call to connect failed: no route to host", "NCCL WARN Call to connect failed: no route to host"),
+    ],
+)
+def test_a_denied_statement_is_not_read_as_the_statement(machine: Machines, message: str, left: str) -> None:
+    fact = machine(assumptions=[Assumption(fact="job.message", value=message)]).fact("job.message")
+    assert fact == Known(left, "assumed")

@@ -30,6 +30,22 @@ _XIDS: Final = re.compile(
 )
 """`Xid (PCI:0000:1b:00): 79, …` of the driver, `previous Xid 145`, and what a person writes: `XIDs 13 and 43`."""
 _COPY_ENGINES: Final = {39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)}
+_TROUBLE: Final = (
+    r"(?:s?xids?\b|fallen off the bus|lost from the bus|ECC errors?|AER errors?|NVLink errors?|watchdog timeouts?"
+    r"|NCCL (?:errors?|warnings?|timeouts?)|CUDA OOMs?|OOMs?\b)"
+)
+_SEEN: Final = r"(?:seen|logged|there|appear|found|report|print|present|show|occur|happen|come|came|involved|the cause)"
+_END: Final = r"(?:(?!\b(?:but|except|only|just|however|then)\b)[^.,;:\n])*"
+_DENIED: Final = re.compile(
+    r"(?:\b(?:no(?! doubt)|neither|nor|never|without any)|(?:\bnot|n't) (?:see|find|get|have|show|log|print|report)\w*)"
+    rf"(?: [\w'\"/-]+){{0,2}}? ['\"]?{_TROUBLE}{_END}"
+    rf"|\b(?:without|(?:is|was) not|isn't|wasn't|not) (?:an? )?['\"]?{_TROUBLE}{_END}"
+    rf"|(?:\bnot|\bnever|n't) (?:fallen off the bus|lost from the bus)"
+    rf"|\b{_TROUBLE}[ 0-9,/]*(?:(?:and|or) [0-9]+ ?)?(?:(?:lines?|errors?) )?"
+    rf"(?:(?:was|were|is|are|did|does|has|have|had)(?: not|n't) |never )(?:been )?{_SEEN}\w*",
+    re.I,
+)
+"""What a person says was not seen (`no Xid 79 in dmesg`, `Xid 79 was not logged`), to the end of the clause."""
 _XID_KINDS: Final = {
     "bus": {79},
     "gsp": {119, 120},
@@ -49,6 +65,9 @@ def gather(node: Scope) -> None:
     """Record the node facts `job.*`; needs `env.*`. What nobody said is empty, 0 or -1, never unknown."""
     for name in ("message", "collective"):
         node.put(f"job.{name}", Known("", NOT_SAID))
+    message = node.facts["job.message"]
+    if isinstance(message, Known) and _DENIED.search(message.value):
+        node.facts["job.message"] = Known(_DENIED.sub("", message.value).strip(" .,;:\n"), message.origin)
     node.put("job.transport", _transport(node.facts["job.message"]))
     node.put("job.symptom", _symptom(node.facts["job.message"]))
     node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))

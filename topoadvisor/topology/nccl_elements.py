@@ -59,7 +59,9 @@ def put_cpu(element: Element, cpu: Cpu | None) -> None:
         told = {"vendor": _VENDORS.get(vendor or "", vendor), "familyid": family, "modelid": cpu.model}
         element.attributes.update({name: str(value) for name, value in told.items() if value is not None})
     if "arch" not in element.attributes:
-        element.missing["arch"] = "the CPU was not read (--assume cpu.vendor=… supplies it)"
+        what = "cpu.vendor" if vendor is None else "cpu.architecture"
+        which = "the CPU was" if vendor is None else f"the architecture of {vendor}'s CPU was"
+        element.missing["arch"] = f"{which} not read (--assume {what}=… supplies it)"
 
 
 def _affinity(numa: int, nodes: Sequence[NumaNode]) -> dict[str, str]:
