@@ -12,8 +12,7 @@ from topoadvisor.advice import Advice
 from topoadvisor.ingest import assume, detect
 from topoadvisor.snapshot import Assumption
 
-TABLE = "\tGPU0\tGPU1\tNIC0\tNIC1\nGPU0\t X \tNV18\t{near}\tNODE\nGPU1\tNV18\t X \tNODE\t{near}\n"
-LEGEND = "NIC0\t{near}\tNODE\t X \tNODE\nNIC1\tNODE\t{near}\tNODE\t X \n\nNIC Legend:\n\n  NIC0: {a}\n  NIC1: {b}\n"
+LEGEND = "\nNIC Legend:\n\n  NIC0: {a}\n  NIC1: {b}\n"
 MLX = {"near": "PIX", "a": "mlx5_0", "b": "mlx5_1"}
 BONDS = {"near": "PIX", "a": "mlx5_bond_0", "b": "mlx5_bond_1"}
 EFA = {"near": "PIX", "a": "rdmap79s0", "b": "rdmap80s0"}
@@ -21,10 +20,10 @@ FAR = {**MLX, "near": "NODE"}
 SLOW = {"job.symptom": "slow", "job.nodes": 2}
 H100 = {**SLOW, "gpu.name": "NVIDIA H100 80GB HBM3"}
 GRACE = {**SLOW, "gpu.name": "NVIDIA GH200 480GB", "nccl.version": "2.21.5"}
-AWS = {**H100, "gpus.count": 8, "platform.product": "p5.48xlarge", "job.transport": "NET/Socket"}
-AZURE = {**H100, "gpus.count": 8, "platform.cloud": "azure"}
+AWS = {**H100, "platform.product": "p5.48xlarge", "job.transport": "NET/Socket"}
+AZURE = {**H100, "platform.cloud": "azure"}
 OCI = {**SLOW, "platform.cloud": "oci", "rdma.count": 18}
-DOCKER = {"container.kind": "docker", "nccl.version": "2.25.1", "cuda.version": "12.8", "pair.nvlinks": 0}
+DOCKER = {"container.kind": "docker", "nccl.version": "2.25.1", "cuda.version": "12.8"}
 NO_RDMA = {"rdma.any": False}
 ONE = {"job.nodes": 1}
 """Facts as they are told."""
@@ -47,18 +46,34 @@ CASES = [
     ("NET044", MLX, {**H100, "acs": True}, {"acs": False}),
     ("NET060", MLX, {**SLOW, "job.transport": "NET/Socket"}, NO_RDMA),
     ("SYS003", MLX, {**SLOW, "memlock": "64 KiB"}, {"memlock": "unlimited"}),
-    ("CLD002", EFA, AWS, {"job.transport": "NET/OFI"}),
-    ("CLD003", MLX, AZURE, {"NCCL_TOPO_FILE": "/opt/microsoft/ndv5-topo.xml"}),
+    ("CLD002", {**EFA, "gpus": "8"}, AWS, {"job.transport": "NET/OFI"}),
+    ("CLD003", {**MLX, "gpus": "8"}, AZURE, {"NCCL_TOPO_FILE": "/opt/microsoft/ndv5-topo.xml"}),
     ("CLD009", MLX, OCI, {"NCCL_IB_HCA": "=mlx5_0,mlx5_1"}),
     ("NVL004", MLX, {**H100, "nvlink.switch": True, "fabricmanager.state": "inactive"}, {"fabric.completed": True}),
     ("NVL004", MLX, {**H100, "nvlink.switch": True, "fabricmanager.state": "inactive"}, {"gpu.name": "NVIDIA GB200"}),
-    ("SYS005", MLX, {**DOCKER, "job.symptom": "crash"}, {"job.symptom": "slow"}),
+    ("SYS005", {**MLX, "link": "PHB"}, {**DOCKER, "job.symptom": "crash"}, {"job.symptom": "slow"}),
     ("VM002", {**MLX, "near": "PHB"}, {**H100, "vm.guest": True}, NO_RDMA),
 ]
 
 
+def table(gpus: int, link: str, near: str) -> str:
+    """A matrix in which each of two NICs is near to the GPU of its number."""
+    labels = [*(f"GPU{number}" for number in range(gpus)), "NIC0", "NIC1"]
+
+    def cell(row: str, column: str) -> str:
+        if row == column:
+            return " X "
+        if row[:3] == column[:3]:
+            return link if row.startswith("GPU") else "NODE"
+        return near if row[3:] == column[3:] else "NODE"
+
+    rows = ["\t".join([row, *(cell(row, column) for column in labels)]) for row in labels]
+    return "\n".join(["\t" + "\t".join(labels), *rows]) + "\n"
+
+
 def advice(names: dict[str, str], facts: dict[str, Any]) -> Advice:
-    machine = detect.read(["-"], stdin=io.BytesIO((TABLE + LEGEND).format(**names).encode()))
+    text = table(int(names.get("gpus", 2)), names.get("link", "NV18"), names["near"]) + LEGEND.format(**names)
+    machine = detect.read(["-"], stdin=io.BytesIO(text.encode()))
     return advise.advise(assume.apply(machine, [Assumption(fact=fact, value=value) for fact, value in facts.items()]))
 
 

@@ -35,6 +35,8 @@ def outcomes(rule: Rule, case: dict[str, Any]) -> list[engine.Outcome]:
     if "read" in case:
         read = [Setting(name=name, value=value, origin="environment") for name, value in case["read"].items()]
         machine = msgspec.structs.replace(machine, settings=[*read, *(machine.settings or [])])
+    unread = dict.fromkeys(case.get("unread", ()))
+    machine = msgspec.structs.replace(machine, host=msgspec.structs.replace(machine.host, **unread))
     machine = assume.apply(machine, assumptions)
     return engine.evaluate([rule], facts.gather(machine, graph.build(machine)), preview=True)
 

@@ -26,7 +26,6 @@ OTHERS = [
     ("dgx-a100", {"driver.version": "535.161.08"}, "NVL019"),
     ("dgx-a100", {"gpu.name": "NVIDIA H100 80GB HBM3"}, "NVL002"),
     ("8xl40s", {"gpu.name": "NVIDIA B200"}, "NVL002"),
-    ("dgx-h100", {"gpus": 4}, "PCI012"),
     ("8x4090", {"pcie.gen": 3}, "PCI002"),
 ]
 """What is not concluded."""
@@ -41,7 +40,6 @@ THEIR_OWN = [
     ("dgx-h100", {"message": "7[7] -> 8[0] [receive] via NET/Socket/0", "nodes": 2}, "NET060"),
     ("gh200", {"gpu.name": "NVIDIA GB200", "NCCL_MNNVL_ENABLE": "0", "nodes": 4}, "NVL014"),
     ("dgx-a100", {"gpu.nvlinks.active": 11}, "NVL002"),
-    ("dgx-h100", {"gpus": 7}, "PCI012"),
     ("8x4090", {"pcie.gen": 3, "symptom": "slow"}, "PCI002"),
     ("dgx-h100", {"fabricmanager": "inactive"}, "NVL004"),
     ("dgx-h100", {"platform.product": "p5.48xlarge", "transport": "NET/Socket", "nodes": 2}, "CLD002"),

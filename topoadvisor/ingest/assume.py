@@ -116,6 +116,7 @@ _MEANS: Final[dict[str, Callable[[Any, int], Mapping[str, Any]]]] = {
     "p2p.none_ok": lambda none, gpus: {"pair.p2p.ok": not none} if none or gpus == _TWO else {},
     "p2p.any_refused": lambda some, gpus: {"pair.p2p.ok": not some} if not some or gpus == _TWO else {},
     "pair.p2p.refused": lambda refused, _: {"pair.p2p.ok": not refused},
+    "pair.p2p.read": lambda read, _: {"pair.p2p.write": "OK"} if read == "OK" else {},
     "pair.p2p.ok": lambda ok, _: dict.fromkeys(("pair.p2p.read", "pair.p2p.write"), "OK" if ok else "NS"),
     "iommu.translated": lambda yes, _: {"iommu.mode": "DMA"} if yes else {},
     "vm.guest": lambda guest, _: {} if guest else {"vm.hypervisor": "none"},
@@ -166,6 +167,12 @@ def _implied(assumptions: Sequence[Assumption], gpus: int) -> Iterator[Assumptio
         ]
         yield from _implied(more, gpus)
         yield from more
+
+
+def implied_by(assumption: Assumption) -> set[str]:
+    """The facts of which an assumed one says something, on a machine with one, two or more GPUs."""
+    several = range(1, _TWO + 2)
+    return {told.parts(each.fact)[0] for gpus in several for each in _implied([assumption], gpus)}
 
 
 def _applied(snapshot: Snapshot, assumption: Assumption) -> Snapshot:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from topoadvisor.measurements import counted
 from topoadvisor.rules import (
+    agreement,
     facts_gpus,
     facts_groups,
     facts_job,
@@ -79,7 +80,8 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
     What the user assumed replaces what was read, and counts in everything that is derived from it. Older measurements,
     and those that cannot be, do not count.
 
-    Raises TopoAdvisorError when an assumption names no fact, no device that is here, or has a value of another type.
+    Raises TopoAdvisorError when an assumption names no fact, no device that is here, has a value of another type, or
+    contradicts what it is made from.
     """
     snapshot = counted.alone(snapshot, topology)
     sources = Sources(snapshot)
@@ -118,6 +120,8 @@ def gather(snapshot: Snapshot, topology: Topology) -> FactBase:
         "bridge": tuple(Subject("bridge", f"pci:{address}", scope.facts) for address, scope in bridges.items()),
         "variable": tuple(Subject("variable", name, scope.facts) for name, scope in variables.items()),
     }
+    agreement.check([node, *gpus.values(), *pairs.values()], snapshot.assumptions)
+    agreement.check_driver(node, gpus.values())
     assumed.check_subjects(subject.id for group in subjects.values() for subject in group)
     return FactBase(node.facts, subjects, unset)
 

@@ -64,6 +64,8 @@ def summarise(node: Scope, gpus: Mapping[int, Scope], origin: str) -> None:
     node.put("gpus.model", _common(names, "the GPUs are of different models"))
     architectures = _column(scopes, "gpu.architecture")
     node.put("gpus.architecture", _common(architectures, "the GPUs are of different architectures"))
+    if node.value("gpus.same_model") is False:
+        node.deny("gpus.model", node.facts["gpus.models"])
     geforce = _column(scopes, "gpu.geforce")
     node.put("gpus.geforce", negate(any_of([negate(fact) for fact in geforce])) if geforce else _none())
     forms = _column(scopes, "gpu.form")

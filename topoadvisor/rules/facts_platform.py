@@ -157,15 +157,7 @@ def _said(fact: Fact) -> bool:
 
 def _complete(node: Scope) -> Fact:
     """GPUs of the machine when it is complete."""
-    expected = follow(_expected, node.facts["platform.system"], node.facts["gpus.models"])
-    count, product = node.facts["gpus.count"], node.facts["platform.product"]
-    if isinstance(expected, Unknown) or isinstance(count, Unknown) or isinstance(product, Unknown):
-        return expected
-    # Who tells half of the GPUs and no name means another machine; one less is one that is missing.
-    told = count.origin == ASSUMED and product.origin != ASSUMED
-    if told and 0 < count.value < expected.value and expected.value % count.value == 0:
-        return Unknown("the number of GPUs was told, and not of which machine")
-    return expected
+    return follow(_expected, node.facts["platform.system"], node.facts["gpus.models"])
 
 
 def _expected(system: str, models: Sequence[str]) -> int:

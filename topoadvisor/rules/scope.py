@@ -235,17 +235,25 @@ class Scope:
 
     def __init__(self, assumed: Mapping[str, Any], said: Mapping[str, str] | None = None) -> None:
         self.facts: dict[str, Fact] = {}
+        self.contradicted: list[tuple[str, Any, Known]] = []
+        """Facts that were assumed with another value than follows from the machine: name, that value, the other."""
         self._assumed = assumed
         self._said = said or {}
 
     def put(self, name: str, fact: Fact) -> Fact:
         """Record a fact unless the user assumed it; returns the fact that counts."""
         if name in self._assumed:
+            self.deny(name, fact)
             fact = Known(self._assumed[name], ASSUMED)
         elif name in self._said and isinstance(fact, Known) and fact.origin not in _NOT_READ:
             fact = fact if fact.origin.startswith("inferred") else Known(fact.value, self._said[name])
         self.facts[name] = fact
         return fact
+
+    def deny(self, name: str, fact: Fact) -> None:
+        """Note a value that the fact has without what the user assumed of it, where that is another one."""
+        if isinstance(fact, Known) and name in self._assumed and fact.value != self._assumed[name]:
+            self.contradicted.append((name, self._assumed[name], fact))
 
     def read(self, name: str, value: Any | None, origin: str, reason: str) -> Fact:
         """Record a value that was read, or why it was not (`value` None)."""
