@@ -91,6 +91,10 @@ def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
     Raises InputError for a value of another type, or a GPU that is not there.
     """
     assumptions = told.understood(assumptions)
+    for each in assumptions:
+        name, which = told.parts(each.fact)
+        if which is not None and name.startswith(("gpu.", "pair.")):
+            _indices(snapshot, each, which, 1 if name.startswith("gpu.") else 2)
     said = {each.fact for each in assumptions}
     implied = [each for each in _implied(assumptions, len(snapshot.gpus)) if each.fact not in said]
     told_facts = {each.fact: each.value for each in [*implied, *assumptions]}
@@ -180,8 +184,6 @@ def _applied(snapshot: Snapshot, assumption: Assumption) -> Snapshot:
     value = assumption.value
     if name.startswith("gpu."):
         return _apply_to_gpus(snapshot, assumption, name, which)
-    if name.startswith("pair.") and which is not None:
-        _indices(snapshot, assumption, which, 2)
     if name.removeprefix("pair.p2p.") in _P2P:
         return _apply_to_pairs(snapshot, assumption, name.removeprefix("pair.p2p."), which)
     if name.startswith("env."):
