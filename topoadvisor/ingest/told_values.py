@@ -137,6 +137,8 @@ def typed(value: Any) -> str:
     """A value as it would be typed."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
