@@ -233,6 +233,12 @@ def test_what_rests_on_the_report_comes_first_and_how_to_go_on_last() -> None:
     assert said.index("VM012") < said.index("P2P013") < said.index("SYS095")
 
 
+def test_notes_about_the_machine_follow_the_way_on_from_a_fault() -> None:
+    given = assume.apply(load("8x4090"), [Assumption(fact="job.symptom", value="hang")])
+    said = [finding.id for finding in advise.advise(given).findings]
+    assert said.index("SYS030") < said.index("SYS020")
+
+
 def test_of_a_single_port_whose_state_was_not_read_nothing_is_right() -> None:
     matrix = "\tGPU0\tGPU1\tmlx5_0\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nmlx5_0\tPIX\tPIX\t X \n"
     assert "RDMA port" not in str(advise.advise(text.read(matrix, "a")).already_right)

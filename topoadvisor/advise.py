@@ -152,8 +152,9 @@ def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
     """Rules that fired, worst first; the same sentence about several devices is one finding.
 
     Of one severity those come first that explain a reported message, then those that rest on another report, and last
-    those that only say how to go on.
+    those that only say how to go on; after a reported fault what is only worth knowing about the machine follows them.
     """
+    fault = bool(_value(base, "job.message")) or _value(base, "job.symptom") not in ("", "slow")
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.verdict == "fires":
@@ -161,16 +162,18 @@ def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
             port = outcome.subject.removeprefix("nic:")
             sentence = _DEVICE_NAMES.sub("*", outcome.title.replace(port, "*"))
             groups.setdefault((outcome.rule.id, sentence), []).append(outcome)
-    found = [(_place(group[0]), _finding(group, base)) for group in groups.values()]
+    found = [(_place(group[0], fault), _finding(group, base)) for group in groups.values()]
     ranked = sorted(found, key=lambda each: (SEVERITIES.index(each[1].severity), each[0], each[1].id))
     return [finding for _, finding in ranked]
 
 
-def _place(outcome: Outcome) -> int:
+def _place(outcome: Outcome, fault: bool) -> int:
     rests_on = {each.fact for each in outcome.evidence if each.origin != NOT_SAID}
     if outcome.rule.triage or outcome.rule.last_word_on:
         return 3
-    return 0 if "job.message" in rests_on else 1 if "job.symptom" in rests_on else 2
+    if not {"job.message", "job.symptom"} & rests_on:
+        return 4 if fault and outcome.rule.severity == "info" else 2
+    return 0 if "job.message" in rests_on else 1
 
 
 def _finding(group: list[Outcome], base: FactBase) -> Finding:
