@@ -184,8 +184,7 @@ class _Judge:
 
         when = False if self._is_mute else test(self._when)
         if when is False:
-            exempt = self._exempt(test) is not False
-            right = self.rule.right if not exempt else None
+            right = self.rule.right if self.rule.right and self._exempt(test) is False else None
             return self._outcome(subject, "quiet", right=right and self._text(right, subject))
         exempt_or_not = self._exempt(test)
         if exempt_or_not:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from functools import cache
 from typing import Final
 
@@ -15,7 +15,6 @@ from topoadvisor.rules.assumed import Assumed
 from topoadvisor.rules.functions import exact, matches_set
 from topoadvisor.rules.scope import ASSUMED, SETTINGS, Fact, Known, Scope, Sources, Unknown, blend, follow
 from topoadvisor.snapshot import LOG, Setting, Snapshot, only_logged
-from topoadvisor.vocabulary import nearest
 
 _UNIFORM_SINCE: Final = "2.23.4"
 """First NCCL whose default P2P level depends on nothing but an AMD CPU with at most two GPUs."""
@@ -242,8 +241,7 @@ def _slip(name: str) -> str:
         return f"NCCL_{rest}" if f"NCCL_{rest}" in _names() else ""
     if head != "NCCL" or _OF_BUILDS.fullmatch(name):
         return ""
-    close = nearest(name, _names())
-    return close if close is not None and SequenceMatcher(None, name, close).ratio() >= _ALIKE else ""
+    return next(iter(get_close_matches(name, _names(), n=1, cutoff=_ALIKE)), "")
 
 
 @cache
