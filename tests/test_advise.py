@@ -239,6 +239,13 @@ def test_notes_about_the_machine_follow_the_way_on_from_a_fault() -> None:
     assert said.index("SYS030") < said.index("SYS020")
 
 
+def test_what_costs_only_speed_does_not_stand_before_what_failed() -> None:
+    told = {"job.symptom": "refused", "job.message": "Proxy Call to rank 1 failed (Connect)", "job.nodes": 2}
+    given = assume.apply(load("8xl40s"), [Assumption(fact=fact, value=value) for fact, value in told.items()])
+    said = [finding.id for finding in advise.advise(given).findings]
+    assert said.index("SYS038") < said.index("NET001")
+
+
 def test_of_a_single_port_whose_state_was_not_read_nothing_is_right() -> None:
     matrix = "\tGPU0\tGPU1\tmlx5_0\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nmlx5_0\tPIX\tPIX\t X \n"
     assert "RDMA port" not in str(advise.advise(text.read(matrix, "a")).already_right)

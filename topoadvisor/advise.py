@@ -152,9 +152,10 @@ def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
     """Rules that fired, worst first; the same sentence about several devices is one finding.
 
     Of one severity those come first that explain a reported message, then those that rest on another report, and last
-    those that only say how to go on; after a reported fault what is only worth knowing about the machine follows them.
+    those that only say how to go on. Where a fault was reported, what is only about speed or worth knowing follows all.
     """
-    fault = bool(_value(base, "job.message")) or _value(base, "job.symptom") not in ("", "slow")
+    symptom = _value(base, "job.symptom")
+    fault = symptom != "slow" if symptom else bool(_value(base, "job.message"))
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.verdict == "fires":
@@ -162,18 +163,19 @@ def _findings(outcomes: Iterable[Outcome], base: FactBase) -> list[Finding]:
             port = outcome.subject.removeprefix("nic:")
             sentence = _DEVICE_NAMES.sub("*", outcome.title.replace(port, "*"))
             groups.setdefault((outcome.rule.id, sentence), []).append(outcome)
-    found = [(_place(group[0], fault), _finding(group, base)) for group in groups.values()]
-    ranked = sorted(found, key=lambda each: (SEVERITIES.index(each[1].severity), each[0], each[1].id))
-    return [finding for _, finding in ranked]
+    found = [(*_place(group[0], fault), _finding(group, base)) for group in groups.values()]
+    ranked = sorted(found, key=lambda each: (each[0], SEVERITIES.index(each[2].severity), each[1], each[2].id))
+    return [finding for *_, finding in ranked]
 
 
-def _place(outcome: Outcome, fault: bool) -> int:
+def _place(outcome: Outcome, fault: bool) -> tuple[bool, int]:
+    """Whether it stands behind all others, and where among those of its severity."""
     rests_on = {each.fact for each in outcome.evidence if each.origin != NOT_SAID}
     if outcome.rule.triage or outcome.rule.last_word_on:
-        return 3
-    if not {"job.message", "job.symptom"} & rests_on:
-        return 4 if fault and outcome.rule.severity == "info" else 2
-    return 0 if "job.message" in rests_on else 1
+        return False, 3
+    if {"job.message", "job.symptom"} & rests_on:
+        return False, 0 if "job.message" in rests_on else 1
+    return fault and (outcome.rule.only_speed or outcome.rule.severity == "info"), 2
 
 
 def _finding(group: list[Outcome], base: FactBase) -> Finding:

@@ -102,6 +102,8 @@ class RuleText(Struct, frozen=True, kw_only=True):
     """A fact: silent where any other rule fires with it in its evidence."""
     triage: bool = False
     """It says how to find a cause, and names none: told after the others of its severity."""
+    only_speed: bool = False
+    """It costs bandwidth and makes no job fail: told last where something failed."""
     references: list[Reference] = []
 
 
