@@ -100,15 +100,26 @@ def _ports(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
         return snapshot
     if strange or (there and not here):
         return replace(snapshot, nics=None, host=replace(snapshot.host, default_interface=None))
-    if said.get("env.NCCL_IB_GID_INDEX") and "rdma.link_layers" not in said:
-        return replace(snapshot, nics=[_of_any_layer(nic) for nic in snapshot.nics])
-    return snapshot
+    return replace(snapshot, nics=[_nic(nic, said) for nic in snapshot.nics])
 
 
-def _of_any_layer(nic: Nic) -> Nic:
-    """Who names a row of the GID table has RoCE as a rule, whatever the ports are that were read."""
-    ports = nic.ports and [replace(port, link_layer=None, gid_types=None) for port in nic.ports]
-    return replace(nic, ports=ports)
+def _nic(nic: Nic, said: Mapping[str, Any]) -> Nic:
+    """Of another link layer or MTU: what its ports say of them."""
+    layers = said.get("rdma.link_layers", [])
+    ports = nic.ports or []
+    if len(layers) == 1:
+        ports = [
+            port
+            if port.link_layer in (None, *layers)
+            else replace(port, link_layer=layers[0], gid_types=None, active_mtu=None)
+            for port in ports
+        ]
+    elif said.get("env.NCCL_IB_GID_INDEX") and not layers:
+        # Who names a row of the GID table has RoCE as a rule, whatever the ports are that were read.
+        ports = [replace(port, link_layer=None, gid_types=None) for port in ports]
+    if said.get(f"nic[{nic.name}].mtu", said.get("nic.mtu")) is not None:
+        ports = [replace(port, active_mtu=None) for port in ports]
+    return replace(nic, ports=nic.ports and ports)
 
 
 def _interfaces(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:

@@ -112,6 +112,13 @@ def _device(scope: Scope, nic: Nic, sources: Sources) -> None:
     scope.read("nic.kind", nic.kind, origin, why)
 
 
+def _bonds_named(node: Scope) -> Known | None:
+    """The bonds that a list of devices names where none was read."""
+    hca = node.value("env.NCCL_IB_HCA") or ""
+    names = [name.split(":")[0] for name in hca.lstrip("=").split(",") if "bond" in name]
+    return Known(names, "inferred: from NCCL_IB_HCA") if names and not hca.startswith("^") else None
+
+
 def _packet(mtu: int, layer: str) -> int | None:
     """The largest RDMA packet that fits an Ethernet interface, in bytes; None for other link layers."""
     return max((size for size in _PACKETS if size + _HEADERS <= mtu), default=0) if layer == "Ethernet" else None
@@ -201,7 +208,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
         ),
     )
     bonds = [name for name in [*_not_down(devices), *unseen] if "bond" in name]
-    node.put("rdma.bonds", Known(bonds, "derived") if bonds or unread is None else unread)
+    node.put("rdma.bonds", Known(bonds, "derived") if bonds or unread is None else _bonds_named(node) or unread)
     _groups(node, active, snapshot, unread or missing)
     node.put("rdma.hca_exact", follow(lambda near, far: "=" + ",".join(near) if near and far else "", local, others))
     default = snapshot.host.default_interface
