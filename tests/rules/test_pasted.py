@@ -15,6 +15,7 @@ from topoadvisor.snapshot import Assumption
 LEGEND = "\nNIC Legend:\n\n  NIC0: {a}\n  NIC1: {b}\n"
 MLX = {"near": "PIX", "a": "mlx5_0", "b": "mlx5_1"}
 BONDS = {"near": "PIX", "a": "mlx5_bond_0", "b": "mlx5_bond_1"}
+SPARK = {"near": "PIX", "a": "rocep1s0f1", "b": "roceP2p1s0f1"}
 EFA = {"near": "PIX", "a": "rdmap79s0", "b": "rdmap80s0"}
 FAR = {**MLX, "near": "NODE"}
 SLOW = {"job.symptom": "slow", "job.nodes": 2}
@@ -41,6 +42,12 @@ CASES = [
     ("NET024", MLX, {**SLOW, "NCCL_IB_DISABLE": "1"}, NO_RDMA),
     ("NET025", MLX, {**SLOW, "NCCL_NET": "Socket"}, NO_RDMA),
     ("NET030", MLX, {**SLOW, "NCCL_PXN_DISABLE": "1"}, {"rdma.gpu_local": ["mlx5_0"]}),
+    (
+        "NET038",
+        SPARK,
+        {**SLOW, "gpu.name": "NVIDIA GB10", "NCCL_IB_HCA": "rocep1s0f1"},
+        {"NCCL_IB_HCA": "rocep1s0f1,roceP2p1s0f1"},
+    ),
     ("NET040", BONDS, SLOW, {"job.symptom": ""}),
     ("NET043", MLX, {**H100, "iommu.mode": "DMA-FQ"}, {"iommu.mode": "identity"}),
     ("NET044", MLX, {**H100, "acs": True}, {"acs": False}),
