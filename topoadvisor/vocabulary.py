@@ -181,6 +181,7 @@ rdma.names texts | all RDMA devices
 rdma.active texts | RDMA devices with an active port
 rdma.any bool | some RDMA device (InfiniBand, RoCE, EFA) has an active port
 rdma.gpu_local texts | active RDMA devices below one switch with a GPU, the fastest only
+rdma.gbps number | rate of those together, GB/s per direction
 rdma.near_gpus texts | RDMA devices below a switch with a GPU that are not known to be down
 rdma.others_near texts | active RDMA devices below a switch with a GPU, but slower or of another link layer
 rdma.others texts | active RDMA devices that are not GPU-local

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _PACKETS: Final = (256, 512, 1024, 2048, 4096)
 _HEADERS: Final = 96
 """Bytes that RoCE puts around a packet at most (`iboe_get_mtu` in Linux, `include/rdma/ib_addr.h`)."""
+_NO_RATE: Final = "the rate of a port next to the GPUs was not read"
 _NO_PACKET: Final = "the packet size of an InfiniBand port is not the interface's MTU; `ibv_devinfo` prints it"
 _BELOW_A_SWITCH: Final = ("PIX", "PXB")
 _ORDER: Final = {"X": 0, "C2C": 1, **{str(name): place for place, name in enumerate(PCIE_ORDER, start=2)}}
@@ -112,6 +113,13 @@ def _device(scope: Scope, nic: Nic, sources: Sources) -> None:
     scope.read("nic.kind", nic.kind, origin, why)
 
 
+def _together(names: Sequence[str], devices: Mapping[str, Scope]) -> float | None:
+    """Their rates in GB/s, of 8 Gbit each; None when one was not read."""
+    read = [devices[name].value("nic.rate_gbit") for name in names if name in devices]
+    rates = [float(rate) for rate in read if rate is not None]
+    return sum(rates) / 8 if len(rates) == len(names) else None
+
+
 def _bonds_named(node: Scope) -> Known | None:
     """The bonds that a list of devices names where none was read."""
     hca = node.value("env.NCCL_IB_HCA") or ""
@@ -189,6 +197,7 @@ def summarise(node: Scope, nics: Mapping[str, Scope], snapshot: Snapshot, source
     # What is below no switch with a GPU is not next to one, whatever its state.
     local = near if isinstance(near, Known) and not near.value else _local(active, devices, missing)
     local = node.put("rdma.gpu_local", local)
+    node.put("rdma.gbps", follow(lambda names: _together(names, devices), local, reason=_NO_RATE))
     node.put("rdma.near_gpus", local if isinstance(near, Unknown) else near)
     others = follow(lambda near: [name for name in active if name not in near], local)
     node.put("rdma.others", others)
