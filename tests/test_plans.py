@@ -190,3 +190,15 @@ def test_nothing_is_planned_over_gpus_in_mig_mode() -> None:
     with pytest.raises(NothingDetermined, match="GPU2 is in MIG mode"):
         planning.pick(given, 4)
     assert planning.pick(given, 4, busy=[2, 3]).best.gpus == [0, 1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("link_class", "transport"), [("PXB", "PCIe peer-to-peer"), ("PHB", "PCIe, where it is not known")]
+)
+def test_what_every_default_level_reaches_needs_no_cpu_to_be_known(link_class: str, transport: str) -> None:
+    matrix = f"\tGPU0\tGPU1\nGPU0\t X \t{link_class}\nGPU1\t{link_class}\t X \n"
+    machine = detect.read(["-"], stdin=io.BytesIO(matrix.encode()))
+    told = assume.apply(machine, assume.gather(["gpu.name=NVIDIA L40S", "p2p=ok"], None))
+    plan = plans.analyse(told).advice.plan
+    assert plan is not None
+    assert plan.transport.startswith(transport)

@@ -136,7 +136,7 @@ def _advice(snapshot: Snapshot, topology: Topology, base: FactBase, outcomes: li
         unknown=_unknown(outcomes),
         plan=None,
         sources=[SourceLine(name=each.name, status=each.status, reason=each.reason) for each in snapshot.sources],
-        assumed=[_assumed(each, base) for each in snapshot.assumptions],
+        assumed=[_assumed(each, base) for each in snapshot.assumptions if not each.follows],
         measured=[*summary.lines(snapshot, topology), *proven.lines(snapshot)],
         notes=[
             *(f"Nothing is advised for {conflict.variable}: {conflict.message}." for conflict in conflicts),
@@ -386,10 +386,14 @@ def _or_network(base: FactBase, staged: int) -> str:
 
 
 def _assumed(assumption: Assumption, base: FactBase) -> str:
-    """`fact = value`; of a kind of device that was not read it says so, for then it holds for nothing."""
+    """`fact = value`, with the other value that was read if one was.
+
+    Of a kind of device that was not read it says so, for then it holds for nothing.
+    """
     kind = kind_of(told.parts(assumption.fact)[0])
     nothing = "" if base.subjects[kind] else f" (of no {_WORDS.get(kind, kind)}: none was read)"
-    return f"{assumption.fact} = {told_values.typed(assumption.value)}{nothing}"
+    read = f" (read: {told_values.typed(assumption.read)})" if assumption.read is not None else ""
+    return f"{assumption.fact} = {told_values.typed(assumption.value)}{read}{nothing}"
 
 
 def _value(base: FactBase, name: str) -> Any:

@@ -401,6 +401,10 @@ class Assumption(Struct, frozen=True, kw_only=True):
     value: Any
     origin: str = ON_COMMAND_LINE
     """`--assume`, or file and line."""
+    follows: bool = False
+    """It was not said, but follows from another fact that was."""
+    read: Any = None
+    """The value that it replaces where another one was read; None = none."""
 
     def refused(self, wanted: str, hint: str | None) -> InputError:
         """The error for a value of another form: the fact `wanted` (is …), not this value."""

@@ -68,14 +68,17 @@ def transports(
     """
     user = _user_level(base, variables)
     level = user if user is not None else default_level(base, gpus)
+    least = level if level is not None else defaults.least_p2p_level(_version(base))
     chosen: dict[tuple[str, str], str | None] = {}
     for subject in base.subjects["pair"]:
         a, b = subject.id.split("-")
-        path, granted = (subject.facts[name] for name in ("pair.nccl_path", "pair.p2p.ok"))
+        name = _read(subject, "nccl_path")
+        path = NcclPath[name] if name is not None else None
+        within = path is not None and least is not None and path <= least
         chosen[(a, b)] = model.transport(
-            path=NcclPath[path.value] if isinstance(path, Known) else None,
-            p2p_ok=granted.value if isinstance(granted, Known) else None,
-            level=level,
+            path=path,
+            p2p_ok=_read(subject, "p2p.ok"),
+            level=least if within else level,
             shm_disabled=parse_int(variables["NCCL_SHM_DISABLE"]) == 1,
         ).kind
     return chosen
@@ -100,15 +103,19 @@ def default_level(base: FactBase, gpus: int | None = None) -> NcclPath | None:
     if gpus is None:
         default = _value(base, "nccl.default_p2p_level")
         return NcclPath[default] if default else None
-    version = _value(base, "nccl.version")
     return defaults.p2p_level(
-        version if version is not None and versions.is_version(version) else None,
+        _version(base),
         arch=_value(base, "cpu.architecture"),
         cpu_vendor=_value(base, "cpu.vendor"),
         cpu_family=_value(base, "cpu.family"),
         cpu_model=_value(base, "cpu.model"),
         gpus=gpus,
     )
+
+
+def _version(base: FactBase) -> str | None:
+    version = _value(base, "nccl.version")
+    return version if version is not None and versions.is_version(version) else None
 
 
 def visible(base: FactBase, topology: Topology) -> list[int]:

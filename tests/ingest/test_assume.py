@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from topoadvisor import advise
 from topoadvisor.errors import InputError
-from topoadvisor.ingest import assume, told
+from topoadvisor.ingest import assume, detect, told
 from topoadvisor.rules import facts
 from topoadvisor.snapshot import Assumption, Cpu, Gpu, Host, NcclLibrary, NumaNode, P2p, PcieLink, Setting, Snapshot
 from topoadvisor.topology import graph
@@ -353,3 +355,42 @@ def test_a_fact_that_is_only_counted_is_refused_with_the_one_to_assume(name: str
     named = told.MADE_FROM[name].split(", ")
     assert all(each in VOCABULARY or each.startswith("env.") for each in named)
     assert all(each in (error.value.hint or "") for each in named)
+
+
+def told_of(name: str, *facts: str) -> advise.Analysis:
+    machine = detect.read([f"fixture:{name}"], stdin=io.BytesIO())
+    return advise.analyse(assume.apply(machine, assume.gather(list(facts), None)))
+
+
+def test_what_follows_from_a_told_fact_is_not_listed_as_told() -> None:
+    assert told_of("8x4090", "p2p=ok").advice.assumed == ["pair.p2p.ok = true"]
+    assert told_of("dgx-h100", "instance=p5.48xlarge").advice.assumed == [
+        "platform.product = p5.48xlarge (read: DGXH100)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fact", "shown"),
+    [
+        ("driver=550.54.15", "driver.version = 550.54.15 (read: 590.48.01)"),
+        ("driver=590.48.01", "driver.version = 590.48.01"),
+        ("gpu.name=NVIDIA L40S", "gpu.name = NVIDIA L40S (read: NVIDIA GeForce RTX 4090)"),
+        ("gpu[1].name=NVIDIA L40S", "gpu[1].name = NVIDIA L40S (read: NVIDIA GeForce RTX 4090)"),
+        ("vm=yes", "vm.guest = true (read: false)"),
+        ("vm.hypervisor=KVM", "vm.hypervisor = KVM (read: none)"),
+        ("numa.count=2", "numa.count = 2 (read: 1)"),
+        ("job.nodes=2", "job.nodes = 2"),
+    ],
+)
+def test_a_told_fact_says_what_was_read_in_its_place(fact: str, shown: str) -> None:
+    assert told_of("8x4090", fact).advice.assumed == [shown]
+
+
+def test_a_told_guest_has_no_hypervisor_that_was_not_told() -> None:
+    host = told_of("8x4090", "vm=yes").advice.node.host
+    assert "guest of a hypervisor" in host
+    assert "guest of KVM" in told_of("8x4090", "vm=yes", "vm.hypervisor=KVM").advice.node.host
+
+
+def test_ports_of_the_machine_that_stands_in_are_not_said_to_be_unread() -> None:
+    assert not any("matrix" in note for note in told_of("dgx-h100", "instance=p5.48xlarge").advice.notes)

@@ -97,6 +97,7 @@ def apply(snapshot: Snapshot, assumptions: Sequence[Assumption]) -> Snapshot:
             _indices(snapshot, each, which, 1 if name.startswith("gpu.") else 2)
     said = {each.fact for each in assumptions}
     implied = [each for each in _implied(assumptions, len(snapshot.gpus)) if each.fact not in said]
+    assumptions = [_beside(each, snapshot) for each in assumptions]
     told_facts = {each.fact: each.value for each in [*implied, *assumptions]}
     snapshot = stand_in.kept(snapshot, told_facts)
     # What was said comes last and so wins, and among what follows from it what is about one device.
@@ -165,7 +166,7 @@ def _implied(assumptions: Sequence[Assumption], gpus: int) -> Iterator[Assumptio
         name, which = told.parts(each.fact)
         said = _MEANS[name](each.value, gpus) if name in _MEANS else {}
         more = [
-            msgspec.structs.replace(each, fact=told.about(fact, which), value=value)
+            msgspec.structs.replace(each, fact=told.about(fact, which), value=value, follows=True)
             for fact, value in said.items()
             if which is None or kind_of(fact) == kind_of(name)
         ]
@@ -196,6 +197,31 @@ def _applied(snapshot: Snapshot, assumption: Assumption) -> Snapshot:
         return snapshot
     changed: Snapshot = _with(snapshot, _PLACES[name], value)
     return changed
+
+
+def _beside(assumption: Assumption, snapshot: Snapshot) -> Assumption:
+    """The assumption with what was read in its place, where that is something else."""
+    name, which = told.parts(assumption.fact)
+    values: list[Any] = []
+    if name in _PLACES:
+        values = [_at(snapshot, _PLACES[name])]
+    elif name == "nccl.version":
+        values = [library.version for library in (snapshot.nccl_libraries or ())[:1]]
+    elif name == "vm.guest" and snapshot.host.hypervisor is not None:
+        values = [snapshot.host.hypervisor != "none"]
+    elif name == "numa.count" and snapshot.host.numa_nodes is not None:
+        values = [len(snapshot.host.numa_nodes)]
+    elif name == "gpu.name":
+        values = [gpu.name for gpu in snapshot.gpus if which is None or str(gpu.index) in told.numbers(which)]
+    others = list(dict.fromkeys(value for value in values if value not in (None, assumption.value)))
+    return msgspec.structs.replace(assumption, read=others[0]) if len(others) == 1 else assumption
+
+
+def _at(struct: Any, path: Sequence[str]) -> Any:
+    """The value at the end of a path; None where it or something on the way is not known."""
+    for name in path:
+        struct = struct.get(name) if isinstance(struct, dict) else getattr(struct, name, None)
+    return struct
 
 
 def _apply_to_gpus(snapshot: Snapshot, assumption: Assumption, name: str, which: str | None) -> Snapshot:

@@ -6,14 +6,14 @@ known rather than wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from topoadvisor.hardware import catalogue, clouds
 from topoadvisor.nccl import selection
-from topoadvisor.snapshot import Gpu, Nic, Snapshot
+from topoadvisor.snapshot import Gpu, Matrix, Nic, Snapshot
 
 _ITS_OWN: Final = ("aws", "azure", "gcp", "oci")
 """Clouds that a machine shows in its firmware; others have to be told of the very machine that was read."""
@@ -22,7 +22,7 @@ _NETWORK_BY_NAME: Final = ("env.NCCL_NET", "env.NCCL_NET_PLUGIN")
 
 def kept(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
     """The snapshot without what the facts that were told, by name, leave open."""
-    for drop in (_driver, _gpus, _cpu, _cloud, _ports, _interfaces, _software):
+    for drop in (_driver, _gpus, _cpu, _guest, _cloud, _ports, _interfaces, _software):
         snapshot = drop(snapshot, said)
     return snapshot
 
@@ -78,6 +78,33 @@ def _cpu(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
     return replace(snapshot, host=replace(snapshot.host, cpu=other))
 
 
+def _guest(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
+    """In a virtual machine where none was read: not known which hypervisor."""
+    if not said.get("vm.guest") or snapshot.host.hypervisor != "none":
+        return snapshot
+    return replace(snapshot, host=replace(snapshot.host, hypervisor=None))
+
+
+def _without_nics(snapshot: Snapshot) -> Snapshot:
+    """Without the network devices, which are those of another machine, in the printed matrix too."""
+    names = {nic.name for nic in snapshot.nics or ()} if snapshot.origin == "live" else set()
+    return replace(snapshot, nics=None, matrices=[_without(matrix, names) for matrix in snapshot.matrices])
+
+
+def _without(matrix: Matrix, names: Set[str]) -> Matrix:
+    gone = {label for label in matrix.nics if matrix.nic_legend.get(label, label) in names}
+    return replace(
+        matrix,
+        nics=[label for label in matrix.nics if label not in gone],
+        nic_legend={label: name for label, name in matrix.nic_legend.items() if label not in gone},
+        cells={
+            row: {column: text for column, text in cells.items() if column not in gone}
+            for row, cells in matrix.cells.items()
+            if row not in gone
+        },
+    )
+
+
 def _cloud(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
     """In a cloud: network devices and the vendor's files are those of its instance type."""
     dmi = snapshot.host.dmi
@@ -87,7 +114,7 @@ def _cloud(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
     host = replace(
         snapshot.host, paths=None, network_plugins=None, topology_file=None, uverbs=None, default_interface=None
     )
-    return replace(snapshot, nics=None, host=host)
+    return replace(_without_nics(snapshot), host=host)
 
 
 def _ports(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
@@ -99,7 +126,7 @@ def _ports(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
     if snapshot.origin != "live" or snapshot.nics is None:
         return snapshot
     if strange or (there and not here):
-        return replace(snapshot, nics=None, host=replace(snapshot.host, default_interface=None))
+        return replace(_without_nics(snapshot), host=replace(snapshot.host, default_interface=None))
     return replace(snapshot, nics=[_nic(nic, said) for nic in snapshot.nics])
 
 

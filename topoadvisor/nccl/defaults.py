@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -36,15 +36,31 @@ def p2p_level(
 
     Raises ValueError when `version` is no version.
     """
-    if version is not None and not versions.at_least(version, "2.6.4"):
-        return None
-    answers = {
-        _p2p_level(era, machine, vendor, broadwell, few)
-        for era, (machine, vendor), broadwell, few in product(
-            _eras(version), _machines(arch, cpu_vendor), _broadwell(cpu_family, cpu_model), _few(gpus)
-        )
-    }
+    answers = _p2p_levels(
+        version, _machines(arch, cpu_vendor), broadwell=_broadwell(cpu_family, cpu_model), few_gpus=_few(gpus)
+    )
     return answers.pop() if len(answers) == 1 else None
+
+
+def least_p2p_level(version: str | None) -> NcclPath | None:
+    """How far P2P reaches by default whatever the CPU and the number of GPUs; None for a version older than 2.6.4."""
+    every = _p2p_levels(version, _machines(None, None), broadwell=(True, False), few_gpus=(True, False))
+    return min(every, default=None)
+
+
+def _p2p_levels(
+    version: str | None,
+    machines: Iterable[tuple[str, str]],
+    *,
+    broadwell: Iterable[bool],
+    few_gpus: Iterable[bool],
+) -> set[NcclPath]:
+    if version is not None and not versions.at_least(version, "2.6.4"):
+        return set()
+    return {
+        _p2p_level(era, machine, vendor, old, few)
+        for era, (machine, vendor), old, few in product(_eras(version), machines, broadwell, few_gpus)
+    }
 
 
 def _p2p_level(era: str, machine: str, vendor: str, broadwell: bool, few_gpus: bool) -> NcclPath:

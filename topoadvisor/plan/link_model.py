@@ -97,7 +97,7 @@ def expected(topology: Topology, net: Network, chosen: Sequence[int]) -> LinkMod
     if staged:
         notes.append("Staged hops also pass through host memory, whose own speed is not in this model.")
     if any(route.transport == "unread" for route in routes.values()):
-        notes.append("For some pairs it is not known whether peer-to-peer works; they are taken to use it.")
+        notes.append("For some pairs it is not known whether NCCL uses peer-to-peer; they are taken to use it.")
     return LinkModel(
         gpus=tuple(chosen),
         links=tuple(Link(labels[a], labels[b], kinds[a, b], net.capacity[a, b]) for a, b in used),

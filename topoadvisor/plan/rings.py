@@ -29,7 +29,7 @@ _WORDS = {
     "nvlink": "NVLink",
     "p2p": "PCIe peer-to-peer",
     "staged": "staged through host memory",
-    "unread": "PCIe, where it is not known whether peer-to-peer works",
+    "unread": "PCIe, where it is not known whether NCCL uses peer-to-peer",
 }
 
 _AT_A_GPU = {"c2c": "chip-to-chip link", "nvlink": "NVLinks to the CPU"}
