@@ -345,6 +345,7 @@ CODES: Final = {
         "export NCCL_P2P_LEVEL=NVL\n",
         "run.sh",
         topology="fixture:dgx-h100",
+        covers=("NVL060",),
     ),
     "ENV174": Code(
         "costs-something-here",
