@@ -58,6 +58,8 @@ _XID_KINDS: Final = {
     "recovery": {154},
 }
 """Xids by what they mean for a job, what causes the others first (NVIDIA, Xid catalog)."""
+_BROKEN: Final = re.compile(r"(last error:)\s*\n\s*", re.I)
+"""Where PyTorch breaks NCCL's last error off its heading; what follows belongs to the same sentence."""
 _PREFIXES: Final = (("VLLM_", "vLLM"), ("SGLANG_", "SGLang"), ("NVSHMEM_", "NVSHMEM"), ("GGML_", "llama.cpp"))
 
 
@@ -66,8 +68,10 @@ def gather(node: Scope) -> None:
     for name in ("message", "collective"):
         node.put(f"job.{name}", Known("", NOT_SAID))
     message = node.facts["job.message"]
-    if isinstance(message, Known) and _DENIED.search(message.value):
-        node.facts["job.message"] = Known(_DENIED.sub("", message.value).strip(" .,;:\n"), message.origin)
+    if isinstance(message, Known):
+        text = _BROKEN.sub(r"\1 ", message.value)
+        text = _DENIED.sub("", text).strip(" .,;:\n") if _DENIED.search(text) else text
+        node.facts["job.message"] = Known(text, message.origin)
     node.put("job.transport", _transport(node.facts["job.message"]))
     node.put("job.symptom", _symptom(node.facts["job.message"]))
     node.put("job.rdma_failed", follow(lambda text: bool(_RDMA_FAILED.search(text)), node.facts["job.message"]))
