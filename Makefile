@@ -11,8 +11,7 @@ demo: $(STAMP)
 	@if $(BIN)/topoadvisor scan 2>$(VENV)/scan.err; then :; else \
 		code=$$?; \
 		if [ $$code -eq 1 ]; then exit 0; fi; \
-		cat $(VENV)/scan.err >&2; \
-		if [ $$code -ne 3 ]; then exit $$code; fi; \
+		if [ $$code -ne 3 ]; then cat $(VENV)/scan.err >&2; exit $$code; fi; \
 		echo "No GPU was found on this machine: showing a bundled one instead (topoadvisor scan fixture:8x4090)." >&2; \
 		$(BIN)/topoadvisor scan fixture:8x4090 --fail-on never; \
 	fi

@@ -26,7 +26,8 @@ def _lines() -> Iterator[str]:
     yield (
         "Rules read these. `--assume FACT=VALUE` and a YAML mapping given to `--assume-file` supply those that a "
         "source cannot hold; what is unknown or ambiguous is refused, all of it at once, and so is a "
-        "fact that is said twice with two values or that contradicts what is here."
+        "fact that is said twice with two values or that contradicts what is here. Only `--assume` may say another "
+        "value than a file: it wins."
     )
     yield ""
     yield "* A fact of a GPU, pair, port or bridge holds for each of them: `gpu.name`; or for one: `gpu[0].name`,"

@@ -36,6 +36,7 @@ from topoadvisor.snapshot import Assumption, Gpu, Snapshot, places
 from topoadvisor.topology import graph
 from topoadvisor.topology.model import Topology, together
 from topoadvisor.vocabulary import kind_of
+from topoadvisor.wrapping import brief
 
 _NO_PRODUCT = {"System Product Name", "To Be Filled By O.E.M.", "Default string", "Not Specified", "Not Applicable"}
 """What board makers leave in the firmware where a product name belongs."""
@@ -393,7 +394,12 @@ def _assumed(assumption: Assumption, base: FactBase) -> str:
     kind = kind_of(told.parts(assumption.fact)[0])
     nothing = "" if base.subjects[kind] else f" (of no {_WORDS.get(kind, kind)}: none was read)"
     read = f" (read: {told_values.typed(assumption.read)})" if assumption.read is not None else ""
-    return f"{assumption.fact} = {told_values.typed(assumption.value)}{read}{nothing}"
+    return f"{assumption.fact} = {_shown(assumption)}{read}{nothing}"
+
+
+def _shown(assumption: Assumption) -> str:
+    text = told_values.typed(assumption.value)
+    return brief(text) if assumption.fact == "job.message" else text
 
 
 def _value(base: FactBase, name: str) -> Any:

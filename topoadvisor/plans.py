@@ -69,6 +69,9 @@ def plan(snapshot: Snapshot, analysis: Analysis) -> Plan | None:
     if _widths_unread(snapshot) and found.transport != "NVLink" and found.total_gbps is not None:
         optimal = False
         notes.append("The text does not show how wide the PCIe links run: they are taken as the models' full ones.")
+    if topology.attributes.get("beyond_boards") and "NVLink" in found.transport:
+        optimal = False
+        notes.append("These links are more than the GPUs' model has: the figures are those of no real machine.")
     # Of the whole machine: that a job has some GPUs now does not say which ones the next should take.
     choices = _Choices(snapshot, analysis, found)
     placements = list(choices.placements())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from topoadvisor import advise
+from topoadvisor import advise, plans
 from topoadvisor.errors import InputError
 from topoadvisor.ingest import assume, detect, told
 from topoadvisor.rules import facts
@@ -394,3 +394,64 @@ def test_a_told_guest_has_no_hypervisor_that_was_not_told() -> None:
 
 def test_ports_of_the_machine_that_stands_in_are_not_said_to_be_unread() -> None:
     assert not any("matrix" in note for note in told_of("dgx-h100", "instance=p5.48xlarge").advice.notes)
+
+
+def eight(links: int, *facts: str) -> advise.Analysis:
+    names = [f"GPU{index}" for index in range(8)]
+    rows = ["\t".join(["", *names])]
+    rows += ["\t".join([row, *(" X " if row == name else f"NV{links}" for name in names)]) for row in names]
+    machine = detect.read(["-"], stdin=io.BytesIO("\n".join([*rows, ""]).encode()))
+    return plans.analyse(assume.apply(machine, assume.gather(list(facts), None)))
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("NVIDIA GeForce RTX 4090", "none"), ("NVIDIA A100-SXM4-80GB", "12"), ("H100 SXM", None)]
+)
+def test_more_links_than_the_told_model_has_are_told_and_not_praised(name: str, known: str | None) -> None:
+    advice = eight(18, f"gpu.name={name}").advice
+    notes = [note for note in advice.notes if "NVLinks of GPU0" in note]
+    assert advice.plan is not None
+    if known is None:
+        assert not notes
+        assert advice.plan.optimal
+        return
+    (note,) = notes
+    assert "says 18" in note
+    assert f"says {known}." in note
+    assert not advice.plan.optimal
+    assert not any("bridges" in right.text for right in advice.already_right)
+
+
+def test_fewer_told_numa_nodes_than_the_gpus_are_on_are_told() -> None:
+    matrix = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\t0-3\t0\nGPU1\tSYS\t X \t4-7\t1\n"
+    machine = detect.read(["-"], stdin=io.BytesIO(matrix.encode()))
+
+    def notes(count: int) -> list[str]:
+        told = assume.apply(machine, assume.gather([f"numa.count={count}"], None))
+        return [note for note in advise.advise(told).notes if "NUMA nodes" in note]
+
+    (note,) = notes(1)
+    assert "told says 1" in note
+    assert "2 (0-1)" in note
+    assert not notes(2)
+
+
+def test_many_unknown_names_are_counted_behind_the_first() -> None:
+    with pytest.raises(InputError) as error:
+        assume.gather([f"nothing.like_{number}=1" for number in range(100)], None)
+    assert len(error.value.details) == 21
+    assert error.value.details[-1] == "… and 80 more."
+
+
+def test_a_file_of_another_encoding_says_only_that(tmp_path: Path) -> None:
+    file = tmp_path / "facts.yaml"
+    file.write_bytes(b"job.message: caf\xe9\n")
+    with pytest.raises(InputError, match="not UTF-8 text") as error:
+        assume.gather([], file)
+    assert "nested" not in str(error.value)
+
+
+def test_a_long_message_is_shown_by_its_first_line() -> None:
+    log = "\n".join(["first line", *(f"rank {number} waits" for number in range(5000))])
+    (shown,) = told_of("8x4090", f"job.message={log}").advice.assumed
+    assert shown.startswith("job.message = first line… (5001 lines, ")

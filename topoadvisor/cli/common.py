@@ -83,7 +83,7 @@ AssumeOption = Annotated[
     typer.Option(
         "--assume",
         metavar="FACT=VALUE",
-        help="Supply a fact that SOURCE cannot hold, e.g. cpu.vendor=AMD; may be repeated.",
+        help="Supply a fact that SOURCE cannot hold, e.g. cpu.vendor=AMD; may be repeated. It wins over --assume-file.",
         show_default=False,
     ),
 ]

@@ -39,7 +39,7 @@ def read(file: Path) -> Iterator[tuple[str, Any, int]]:
         node = yaml.compose(data.decode("utf-8-sig"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "it is not UTF-8 text, or nested too deeply"
+        problem = getattr(error, "problem", None) or _problem(error)
         raise InputError(
             f"this is no YAML: {problem}",
             file=str(file),
@@ -53,6 +53,12 @@ def read(file: Path) -> Iterator[tuple[str, Any, int]]:
         if count >= MAX_FACTS:
             raise InputError(f"this file has more than {MAX_FACTS} facts", file=str(file), hint=_HINT)
         yield entry
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {error.start + 1} is 0x{error.object[error.start]:02x})"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _read(file: Path) -> bytes:

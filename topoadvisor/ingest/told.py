@@ -217,17 +217,23 @@ def understood(assumptions: Iterable[Assumption]) -> list[Assumption]:
     wrong: list[InputError] = []
     for each in assumptions:
         try:
-            found.append(_understood(each))
+            found.append(_understood(each, suggest=len(wrong) < _SUGGESTED))
         except InputError as error:
             wrong.append(error)
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        details = [" ".join(filter(None, (f"{error.message}.", error.hint))) for error in wrong]
+        details = [" ".join(filter(None, (f"{error.message}.", error.hint))) for error in wrong[:_TOLD_OF]]
+        if len(wrong) > _TOLD_OF:
+            details.append(f"… and {len(wrong) - _TOLD_OF} more.")
         raise InputError(f"{len(wrong)} of the assumed facts cannot be used", details=details, hint=_FIND)
     return found
 
 
+_SUGGESTED: Final = 5
+"""Unknown names for which a search says what was probably meant; further ones are names of something else."""
+_TOLD_OF: Final = 20
+"""Faults that are told one by one; the others are counted."""
 _FIND: Final = "`topoadvisor facts --find WORD` lists facts by what they mean."
 
 
@@ -294,12 +300,14 @@ def _without_unit(name: str) -> str:
     return name.removesuffix(unit)
 
 
-def _understood(assumption: Assumption) -> Assumption:
+def _understood(assumption: Assumption, *, suggest: bool) -> Assumption:
     name = canonical(assumption.fact)
     if name is None:
         where = None if assumption.origin == ON_COMMAND_LINE else assumption.origin
         raise InputError(
-            f"there is no fact `{assumption.fact}` to assume", file=where, hint=near(assumption.fact) or _FIND
+            f"there is no fact `{assumption.fact}` to assume",
+            file=where,
+            hint=(near(assumption.fact) if suggest else None) or _FIND,
         )
     assumption = msgspec.structs.replace(assumption, fact=_by_value(name, str(assumption.value).strip()))
     name = assumption.fact

@@ -14,6 +14,7 @@ from topoadvisor.render.page import MARKS as _MARKS
 from topoadvisor.render.page import Page as _Page
 from topoadvisor.rules.scope import spell
 from topoadvisor.snapshot import Matrix
+from topoadvisor.wrapping import brief
 
 _MOST_UNKNOWN = 6
 _MOST_ASKS = 5
@@ -250,7 +251,8 @@ def _read(advice: Advice) -> Iterator[str]:
 
 def _evidence(item: Evidence) -> str:
     origin = "" if item.origin == "derived" else f" [{item.origin}]"
-    value = "none" if item.value == [] else spell(item.value, item.fact) or '""'
+    spelt = brief(item.value) if item.fact == "job.message" else spell(item.value, item.fact)
+    value = "none" if item.value == [] else spelt or '""'
     return f"{item.fact} = {value}{origin}"
 
 

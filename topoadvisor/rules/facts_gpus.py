@@ -197,6 +197,9 @@ def _nvlinks(scope: Scope, gpu: Gpu, topology: Topology, sources: Sources) -> No
         scope.put("gpu.nvlinks.active", _links_of_pairs(gpu, topology, why))
     model = catalogue.gpu_model(scope.value("gpu.name"), gpu.pci_device)
     each = model.nvlink_gbps if model else None
+    active = scope.value("gpu.nvlinks.active")
+    if active is not None and expected is not None and active > expected:
+        scope.put("gpu.nvlinks.expected", Unknown("more NVLinks are up than boards of this model have"))
     scope.put("gpu.nvlinks.gbps", by_model(scope.facts["gpu.name"], scope.facts["gpu.nvlinks.active"], each))
     errors = [count for link in links or [] for count in (link.recovery_errors, link.replay_errors, link.crc_errors)]
     counted = [count for count in errors if count is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from topoadvisor.nccl import choices, defaults, levels, settings, versions
@@ -234,6 +234,7 @@ _PREFIX_SLIP: Final = re.compile(r"CCL|NCC|NCL+|NN+CCL|NCCC+L|NCCLL+")
 """NCCL with a letter lost or doubled."""
 
 
+@lru_cache(maxsize=10_000)
 def _slip(name: str) -> str:
     """The name that NCCL reads and that was probably meant; empty when none is close."""
     head, _, rest = name.partition("_")

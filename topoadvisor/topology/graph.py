@@ -37,7 +37,14 @@ def build(snapshot: Snapshot) -> Topology:
 
     disagreements = [*given.printed.disagreements, *wiring.disagreements]
     joined = pairs.derive(graph, hierarchy, given, relations, wiring, counted, disagreements)
-    disagreements += [*reconcile.grants(snapshot, joined), *reconcile.cpus(snapshot)]
+    beyond = list(reconcile.beyond_boards(wiring.counts(), given.models, _links_from(given)))
+    told = [each.value for each in snapshot.assumptions if each.fact == "numa.count"]
+    disagreements += [
+        *beyond,
+        *reconcile.told_numa(told[-1] if told else None, given.gpus, given.printed.homes),
+        *reconcile.grants(snapshot, joined),
+        *reconcile.cpus(snapshot),
+    ]
     hidden = False
     if given.has_tree:
         disagreements += reconcile.numa_nodes(given.gpus, hierarchy, given.printed.homes, given.tree_origin)
@@ -51,7 +58,7 @@ def build(snapshot: Snapshot) -> Topology:
         disagreements=tuple(disagreements),
         notes=tuple(dict.fromkeys(map(in_words, notes))),
         hidden_switches=len(wiring.hidden),
-        attributes={"hierarchy": hierarchy, "hidden_pcie_switches": hidden},
+        attributes={"hierarchy": hierarchy, "hidden_pcie_switches": hidden, "beyond_boards": bool(beyond)},
     )
 
 
@@ -133,8 +140,12 @@ def _wire(given: Inputs) -> tuple[nvlink.Wiring, dict[tuple[str, str], int | Non
     return wiring, counted
 
 
-def _add_nvlinks(graph: nx.Graph[str], hierarchy: Hierarchy, given: Inputs, wiring: nvlink.Wiring) -> None:
+def _links_from(given: Inputs) -> str:
     read = any(gpu.nvlinks is not None for gpu in given.gpus.values())
+    return given.link_origin if read else matrix.ORIGIN
+
+
+def _add_nvlinks(graph: nx.Graph[str], hierarchy: Hierarchy, given: Inputs, wiring: nvlink.Wiring) -> None:
     for node, address in wiring.switches.items():
         hidden = any(node in wiring.to_switch[gpu] for gpu in wiring.hidden)
         label = "NVSwitch (hidden)" if hidden else f"NVSwitch {node.removeprefix('nvswitch:')}"
@@ -153,6 +164,6 @@ def _add_nvlinks(graph: nx.Graph[str], hierarchy: Hierarchy, given: Inputs, wiri
             kind="nvlink",
             count=count,
             gbps=bandwidth.nvlinks_gbps(count, *(given.gpus[node] for node in (a, b) if node in given.gpus)),
-            origin=given.link_origin if read else matrix.ORIGIN,
+            origin=_links_from(given),
             inferred=graph.nodes[b]["inferred"],
         )

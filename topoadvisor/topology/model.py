@@ -110,6 +110,7 @@ class Topology:
     """GPUs whose NVLink peers exist but are hidden from this operating system."""
     attributes: dict[str, Any] = field(default_factory=dict)
     """`hidden_pcie_switches` (bool): a guest cannot show the PCIe switches that its GPUs must hang on.
+    `beyond_boards` (bool): some GPU shows more NVLinks than boards of its model have.
     `hierarchy` (`pcie_tree.Hierarchy`): the tree above the devices, for the class of any two of them."""
 
     def find(self, a: str, b: str) -> Pair | None:

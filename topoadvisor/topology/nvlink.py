@@ -49,6 +49,13 @@ class Wiring:
             return direct + through
         return 0 if {a, b} <= self.read else None
 
+    def counts(self) -> dict[str, int]:
+        """The links of each GPU that has some; of those to GPUs and those to switches, which may be the same, more."""
+        direct: Counter[str] = Counter()
+        for pair, count in self.direct.items():
+            direct.update(dict.fromkeys(pair, count))
+        return dict((direct | Counter({gpu: links.total() for gpu, links in self.to_switch.items()})) + self.to_cpu)
+
     def through_switch(self, a: str, b: str) -> bool:
         return a in self.to_switch and b in self.to_switch and not self.direct.get((a, b))
 

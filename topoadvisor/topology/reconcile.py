@@ -75,6 +75,38 @@ def is_refusal(answer: str | None) -> bool:
     return answer not in (None, "OK", UNSURE)
 
 
+def beyond_boards(
+    links: Mapping[str, int], models: Mapping[str, GpuModel | None], origin: str
+) -> Iterator[Disagreement]:
+    """GPUs that show more NVLinks (`links`, by node id) than boards of their model bring out."""
+    for node, count in links.items():
+        model = models.get(node)
+        if model is None or model.max_nvlinks is None or count <= model.max_nvlinks:
+            continue
+        yield Disagreement(
+            subject=node,
+            quantity="NVLinks",
+            values=((origin, str(count)), (f"what is known of {model.family}", str(model.max_nvlinks or "none"))),
+            believed=str(count),
+            why="No such GPU has so many: the model or the links are those of another machine.",
+        )
+
+
+def told_numa(told: int | None, gpus: Mapping[str, Gpu], printed: Mapping[str, int | str]) -> Iterator[Disagreement]:
+    """A number of NUMA nodes that was told and is smaller than that of the nodes which the GPUs are on."""
+    homes = {home for home in printed.values() if isinstance(home, int)}
+    homes |= {gpu.numa_node for gpu in gpus.values() if gpu.numa_node is not None and gpu.numa_node >= 0}
+    if told is not None and len(homes) > told:
+        listed = f"{len(homes)} ({cpu_lists.spell(homes)})"
+        yield Disagreement(
+            subject="the machine's",
+            quantity="NUMA nodes",
+            values=(("what was told", str(told)), ("the NUMA affinity of the GPUs", listed)),
+            believed=str(told),
+            why="Both are kept; rules about NUMA nodes go by what was told.",
+        )
+
+
 def grants(snapshot: Snapshot, pairs: Mapping[tuple[str, str], Pair]) -> Iterator[Disagreement]:
     """Where the driver grants peer access in one direction only, and where its answer about NVLink is another than that
     of the links. Pairs of one kind are one disagreement.
