@@ -357,6 +357,7 @@ CODES: Final = {
         "export NCCL_P2P_LEVEL=NVL\n",
         "run.sh",
         topology="fixture:dgx-1v",
+        covers=("NET140",),
     ),
     "ENV191": Code(
         "ignore-without-reason",
