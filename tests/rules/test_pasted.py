@@ -51,6 +51,12 @@ CASES = [
     ("NET040", BONDS, SLOW, {"job.symptom": ""}),
     ("NET043", MLX, {**H100, "iommu.mode": "DMA-FQ"}, {"iommu.mode": "identity"}),
     ("NET044", MLX, {**H100, "acs": True}, {"acs": False}),
+    (
+        "P2P032",
+        {**MLX, "link": "PXB"},
+        {"job.symptom": "hang", "p2p": "OK", "iommu.mode": "DMA"},
+        {"iommu.mode": "identity"},
+    ),
     ("NET060", MLX, {**SLOW, "job.transport": "NET/Socket"}, NO_RDMA),
     ("SYS003", MLX, {**SLOW, "memlock": "64 KiB"}, {"memlock": "unlimited"}),
     ("CLD002", {**EFA, "gpus": "8"}, AWS, {"job.transport": "NET/OFI"}),
