@@ -201,3 +201,19 @@ def test_no_error_of_the_library_shows_its_structures(source: str) -> None:
     except cel.Fault as fault:
         said = str(fault).replace(source, "")
     assert [part for part in ("\n", "Context`", " { ") if part in said] == []
+
+
+@pytest.mark.parametrize("message", ["", "a fault", "none"])
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('job.message.matches("(?i)FAULT")', {"a fault"}),
+        ('!job.message.matches("fault") && true', {"", "none"}),
+        ('job.message.matches("^$") || job.message.matches("fault")', {"", "a fault"}),
+    ],
+)
+def test_a_pattern_is_not_asked_of_an_empty_message_and_says_the_same(
+    source: str, expected: set[str], message: str
+) -> None:
+    told = cel.Context({"job": {"message": message}})
+    assert told.test(cel.compile_condition(source)) is (message in expected)

@@ -51,6 +51,7 @@ _MOST_TOKENS: Final = 400
 _MOST_LETTERS: Final = 8_000
 """Bounds of one condition; the longest that ships has 78 tokens. The library walks a chain such as `1+1+…` by recursion
 and crashes on a long one, and while it loops nothing can interrupt it."""
+_OF_THE_MESSAGE: Final = ["job", ".", "message", ".", "matches", "("]
 _OPENING: Final = ("(", "[", "{")
 _CLOSING: Final = (")", "]", "}")
 _KEYWORDS = {"true", "false", "null", "in"}
@@ -152,15 +153,30 @@ def compile_condition(source: str) -> Expression:
         raise Fault(f"it has loops and calls `{found}`, which together can take for ever")
     _check_calls(stream)
     try:
-        program = _cel.compile(source)
-    except ValueError as error:
-        raise Fault(_syntax(str(error), source)) from None
+        program = _cel.compile(_guarded(source, stream))
+    except ValueError:
+        raise Fault(_syntax(source)) from None
     return Expression(
         source=source,
         program=program,
         paths=tuple(_paths(stream)),
         functions=tuple(name for name in program.functions() if name[0].isalpha()),
     )
+
+
+def _guarded(source: str, stream: list[Token]) -> str:
+    """The condition without patterns for a message that nobody told: each is prepared anew whenever it is asked.
+
+    Left as it is: a pattern that asks for an empty message.
+    """
+    pieces, end = [], 0
+    for at, token in enumerate(stream):
+        call = [each.text for each in stream[at : at + 8]]
+        if call[:6] == _OF_THE_MESSAGE and call[7:] == [")"] and "^$" not in call[6]:
+            start, close = token.at, stream[at + 7].at + 1
+            pieces += [source[end:start], f'(job.message != "" && {source[start:close]})']
+            end = close
+    return "".join([*pieces, source[end:]])
 
 
 def _check_calls(stream: list[Token]) -> None:
@@ -187,9 +203,13 @@ def _values(stream: list[Token], start: int) -> int:
     return count + 1
 
 
-def _syntax(message: str, source: str) -> str:
+def _syntax(source: str) -> str:
     """What the library says about a syntax error, without its internals; it lists several, and the first is telling."""
-    listed = message.removeprefix(f"Failed to parse expression '{source}'")
+    try:
+        _cel.compile(source)
+        listed = ""
+    except ValueError as error:
+        listed = str(error).removeprefix(f"Failed to parse expression '{source}'")
     for found in re.finditer(r"<input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n]*)", listed):
         reading = _reading(re.sub(r" expecting \{.*", "", found[3]))
         if reading and "Context`" not in reading:
