@@ -146,7 +146,8 @@ def _nic(nic: Nic, said: Mapping[str, Any]) -> Nic:
         ports = [replace(port, link_layer=None, gid_types=None) for port in ports]
     if said.get(f"nic[{nic.name}].mtu", said.get("nic.mtu")) is not None:
         ports = [replace(port, active_mtu=None) for port in ports]
-    return replace(nic, ports=nic.ports and ports)
+    of_another_layer = any(port.link_layer not in (None, *layers) for port in nic.ports or []) and len(layers) == 1
+    return replace(nic, ports=nic.ports and ports, mtu=None if of_another_layer else nic.mtu)
 
 
 def _interfaces(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
