@@ -134,20 +134,15 @@ def _nic(nic: Nic, said: Mapping[str, Any]) -> Nic:
     """Of another link layer or MTU: what its ports say of them."""
     layers = said.get("rdma.link_layers", [])
     ports = nic.ports or []
-    if len(layers) == 1:
-        ports = [
-            port
-            if port.link_layer in (None, *layers)
-            else replace(port, link_layer=layers[0], gid_types=None, active_mtu=None)
-            for port in ports
-        ]
+    if len(layers) == 1 and any(port.link_layer not in (None, *layers) for port in ports):
+        ports = [replace(port, link_layer=layers[0], gid_types=None, active_mtu=None) for port in ports]
+        nic = replace(nic, mtu=None)
     elif said.get("env.NCCL_IB_GID_INDEX") and not layers:
         # Who names a row of the GID table has RoCE as a rule, whatever the ports are that were read.
         ports = [replace(port, link_layer=None, gid_types=None) for port in ports]
     if said.get(f"nic[{nic.name}].mtu", said.get("nic.mtu")) is not None:
         ports = [replace(port, active_mtu=None) for port in ports]
-    of_another_layer = any(port.link_layer not in (None, *layers) for port in nic.ports or []) and len(layers) == 1
-    return replace(nic, ports=nic.ports and ports, mtu=None if of_another_layer else nic.mtu)
+    return replace(nic, ports=nic.ports and ports)
 
 
 def _interfaces(snapshot: Snapshot, said: Mapping[str, Any]) -> Snapshot:
