@@ -82,7 +82,7 @@ def test_one_sentence_about_several_devices_is_one_finding() -> None:
     assert len(redirected[0].also) == 5
     roce = assume.apply(
         load("dgx-h100"),
-        [Assumption(fact="rdma.link_layers", value=["Ethernet"]), Assumption(fact="nic.link_layer", value="Ethernet")],
+        [Assumption(fact="rdma.link_layers", value=["Ethernet"]), Assumption(fact="nic.mtu", value=1500)],
     )
     small = [finding for finding in advise.advise(roce).findings if finding.id == "NET041"]
     assert len(small) == 1
