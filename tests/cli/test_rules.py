@@ -97,4 +97,4 @@ def test_a_bad_pattern_is_one_line(site: Path) -> None:
     (site / "site.yaml").write_text(GOOD.replace("gpus.count > 1", "'gpus.model.matches(\"(\")'"))
     result = run("check", "--rules", str(site))
     assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.rstrip().endswith("unclosed group")
+    assert result.stderr.rstrip().endswith("is no pattern: missing ): (")

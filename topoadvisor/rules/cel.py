@@ -38,7 +38,7 @@ else:
     _cel = _library()
 
 BUILT_IN: Final = {
-    *("size", "contains", "startsWith", "endsWith", "matches", "type", "dyn", "timestamp", "duration"),
+    *("size", "contains", "startsWith", "endsWith", "type", "dyn", "timestamp", "duration"),
     *("int", "uint", "double", "string", "bytes"),
     *("has", "all", "exists", "exists_one", "map", "filter"),
     *FUNCTIONS,
@@ -52,6 +52,9 @@ _MOST_LETTERS: Final = 8_000
 """Bounds of one condition; the longest that ships has 78 tokens. The library walks a chain such as `1+1+…` by recursion
 and crashes on a long one, and while it loops nothing can interrupt it."""
 _OF_THE_MESSAGE: Final = ["job", ".", "message", ".", "matches", "("]
+_METHODS: Final = {"matches": "re2_matches"}
+"""Methods of the library that give way to a function of ours, and the name by which it finds that one."""
+_NAMES: Final = {ours: name for name, ours in _METHODS.items()}
 _OPENING: Final = ("(", "[", "{")
 _CLOSING: Final = (")", "]", "}")
 _KEYWORDS = {"true", "false", "null", "in"}
@@ -99,6 +102,7 @@ class Context:
     def __init__(self, variables: Mapping[str, Any]) -> None:
         self._raised: BaseException | None = None
         functions = {name: self._guarded(name, function) for name, function in FUNCTIONS.items()}
+        functions |= {ours: functions[name] for name, ours in _METHODS.items()}
         self._context = _cel.Context(variables=dict(variables), functions=functions)
 
     def _guarded(self, name: str, function: Function) -> Callable[..., Any]:
@@ -109,6 +113,9 @@ class Context:
                 if not function.accepts(values):
                     raise Fault(f"`{name}` takes {function.wants}")
                 return function.call(*values)
+            except ValueError as error:
+                self._raised = self._raised or Fault(str(error))
+                return None
             except BaseException as error:
                 self._raised = self._raised or error
                 return None
@@ -147,35 +154,39 @@ def compile_condition(source: str) -> Expression:
     loops = _loops(stream)
     if len(loops) > _MOST_LOOPS:
         raise Fault(f"it has more than {_MOST_LOOPS} loops; one inside another can take for ever")
-    # A pattern is prepared anew in each round; our own functions are slow beside those of the library.
-    slow = {"matches", *(FUNCTIONS if len(loops) > 1 else ())}
-    if loops and (found := next((token.text for token in stream if token.text in slow), None)):
+    # Our own functions are slow beside those of the library.
+    if len(loops) > 1 and (found := next((token.text for token in stream if token.text in FUNCTIONS), None)):
         raise Fault(f"it has loops and calls `{found}`, which together can take for ever")
     _check_calls(stream)
     try:
-        program = _cel.compile(_guarded(source, stream))
+        program = _cel.compile(_rewritten(source, stream))
     except ValueError:
         raise Fault(_syntax(source)) from None
     return Expression(
         source=source,
         program=program,
         paths=tuple(_paths(stream)),
-        functions=tuple(name for name in program.functions() if name[0].isalpha()),
+        functions=tuple(_NAMES.get(name, name) for name in program.functions() if name[0].isalpha()),
     )
 
 
-def _guarded(source: str, stream: list[Token]) -> str:
-    """The condition without patterns for a message that nobody told: each is prepared anew whenever it is asked.
+def _rewritten(source: str, stream: list[Token]) -> str:
+    """The condition with our functions for the library's, and without patterns for a message that nobody told.
 
-    Left as it is: a pattern that asks for an empty message.
+    Preparing all patterns takes longer than all rules without them. Left as it is: one that asks for an empty message.
     """
-    pieces, end = [], 0
+    pieces, end, closes = [], 0, -1
     for at, token in enumerate(stream):
         call = [each.text for each in stream[at : at + 8]]
         if call[:6] == _OF_THE_MESSAGE and call[7:] == [")"] and "^$" not in call[6]:
-            start, close = token.at, stream[at + 7].at + 1
-            pieces += [source[end:start], f'(job.message != "" && {source[start:close]})']
-            end = close
+            pieces += [source[end : token.at], '(job.message != "" && ']
+            end, closes = token.at, at + 7
+        if token.text in _METHODS and at and stream[at - 1].text == ".":
+            pieces += [source[end : token.at], _METHODS[token.text]]
+            end = token.at + len(token.text)
+        if at == closes:
+            pieces += [source[end : token.at + 1], ")"]
+            end = token.at + 1
     return "".join([*pieces, source[end:]])
 
 
@@ -227,7 +238,6 @@ def _reading(message: str) -> str:
     """An error of the library as a part of a sentence: no internals, no general advice, on one line."""
     if message.startswith("Internal"):
         return _NO_CEL
-    message = re.sub(r"regex parse error:.*\berror: ", "", message, flags=re.S)
     message = re.split(r"\. (?:Check|CEL|The value|Convert)\b", message, maxsplit=1)[0]
     return " ".join(_INTERNALS.sub("", message).split()).rstrip(".:")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from topoadvisor.nccl import selection, versions
@@ -29,6 +30,29 @@ def exact(pattern: str) -> str:
     return f"{exclude}={pattern.removeprefix('^').removeprefix('=')}"
 
 
+def matches(text: str, pattern: str) -> bool:
+    """Whether the pattern, in the syntax of RE2 as CEL has it, is found in the text.
+
+    Raises ValueError when it is no pattern.
+    """
+    return _prepared(pattern).search(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _prepared(pattern: str) -> Any:
+    import re2  # only where a pattern is asked for
+
+    options = re2.Options()
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        (reason,) = error.args
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"`{pattern}` is no pattern: {text}") from None
+
+
 @dataclass(frozen=True)
 class Function:
     """One function and the kinds of the values that it takes."""
@@ -52,5 +76,6 @@ def _is_a(value: Any, kind: type) -> bool:
 FUNCTIONS: Final[Mapping[str, Function]] = {
     "version_ge": Function(version_ge, (str, str), "two texts"),
     "matches_set": Function(matches_set, (str, list), "a text and a list of texts"),
+    "matches": Function(matches, (str, str), "a text and a pattern"),
 }
-"""By name."""
+"""By name. The library has a `matches` of its own, which prepares its pattern anew whenever it is asked."""
