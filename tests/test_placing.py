@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 
 import msgspec
 import pytest
@@ -23,12 +22,15 @@ def placed(name: str, tp: int, pp: int, dp: int, ep: int = 1, nodes: int | None 
     return placing.place(machine(name), Sizes(tp, pp, dp, ep, nodes))
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 4])
-@pytest.mark.parametrize(("tp", "pp", "ep"), list(itertools.product((1, 2, 4, 8), (1, 2, 4), (1, 2))))
+@pytest.mark.parametrize(
+    ("tp", "pp", "ep", "nodes"),
+    [
+        *((1, 1, 1, 1), (2, 2, 2, 1), (4, 2, 1, 1), (8, 1, 1, 1), (1, 4, 2, 1), (2, 4, 1, 1)),
+        *((1, 4, 2, 2), (4, 1, 2, 2), (8, 2, 1, 2), (2, 2, 2, 4), (4, 4, 2, 4), (8, 1, 2, 4)),
+    ],
+)
 def test_every_rank_has_a_gpu_of_its_own_and_every_group_its_members(tp: int, pp: int, ep: int, nodes: int) -> None:
     dp = 8 * nodes // (tp * pp)
-    if dp < 1 or dp % ep:
-        pytest.skip("no such job")
     found = placed("dgx-h100", tp, pp, dp, ep, nodes)
     assert [rank.rank for rank in found.ranks] == list(range(8 * nodes))
     assert len({(rank.node, rank.gpu) for rank in found.ranks}) == 8 * nodes

@@ -85,7 +85,8 @@ class Machine:
             if (why := ways.no_plan(found.base, found.variables, chosen)) is not None:
                 raise NothingDetermined(f"nothing is planned: {why}", hint=LEAVE_OUT)
         if self._model == "nccl":
-            return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job))
+            topology = self._of(job).topology
+            return link_model.nccl(nccl_view.of(self.snapshot(job), chosen, job, topology=topology))
         links = link_model.expected(self._of(job).topology, self._network(job), chosen)
         links = link_model.without(links, self.failures)
         return self._measured(links) if self._model == "measured" else links

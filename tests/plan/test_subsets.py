@@ -103,13 +103,13 @@ class Brute:
 @pytest.mark.parametrize("model", ["expected", "nccl"])
 @pytest.mark.parametrize("name", FIXTURES)
 def test_every_size_on_every_machine_against_all_sets_and_all_divisions(name: str, model: Model) -> None:
-    """With all GPUs free, and with GPU3 busy where there is one."""
+    """With all GPUs free, and in the quicker model with GPU3 busy where there is one, too."""
     snapshot = read(name)
     gpus = [gpu.index for gpu in snapshot.gpus]
     if not 2 <= len(gpus) <= 10:
         pytest.skip("nothing to choose")
     brute = Brute(snapshot, model)
-    for busy in ((), (3,)) if 3 in gpus else ((),):
+    for busy in ((), (3,)) if 3 in gpus and model == "expected" else ((),):
         brute.free = tuple(gpu for gpu in gpus if gpu not in busy)
         for size in range(1, len(brute.free) + 1):
             found = planning.pick(snapshot, size, model=model, busy=busy)

@@ -19,6 +19,7 @@ from topoadvisor.nccl.system import integer
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import bandwidth, graph, nccl_elements, nccl_tree
+from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_tree import Document
 
 _CPU_FACTS: Final = frozenset({"cpu.architecture", "cpu.vendor", "cpu.family", "cpu.model"})
@@ -27,20 +28,20 @@ _ASKS_NVML_SINCE: Final = "2.30.7"
 """First release that takes the PCIe link of a GPU from NVML, as it is now; before, from sysfs, as it can be."""
 
 
-def describe(snapshot: Snapshot, version: str | None) -> Document:
+def describe(snapshot: Snapshot, version: str | None, topology: Topology | None = None) -> Document:
     """The topology XML of a snapshot, GPUs with a `rank` each. `<cpu>` elements of several hosts stay apart.
 
-    `version` is NCCL's, None = the newest: what it reads differs. Raises InputError when a dump inside the snapshot is
-    broken.
+    `version` is NCCL's, None = the newest: what it reads differs. `topology` is the snapshot's, where it has been built
+    already. Raises InputError when a dump inside the snapshot is broken.
     """
     raw = next((raw for raw in snapshot.raw if raw.source == topo_xml.SOURCE), None)
     if raw is not None:
         document = _from_dump(raw.text, snapshot)
     elif {gpu.address for gpu in snapshot.gpus} & {device.address for device in snapshot.pci or ()}:
         asks_nvml = versions.at_least(version or rates.NEWEST, _ASKS_NVML_SINCE)
-        document = nccl_tree.from_functions(snapshot, graph.build(snapshot), asks_nvml)
+        document = nccl_tree.from_functions(snapshot, topology or graph.build(snapshot), asks_nvml)
     else:
-        document = nccl_tree.from_classes(snapshot, graph.build(snapshot))
+        document = nccl_tree.from_classes(snapshot, topology or graph.build(snapshot))
     _rank(document)
     return document
 

@@ -26,6 +26,7 @@ from topoadvisor.nccl.system import Kind, Node, System
 from topoadvisor.nccl.topo_xml import Element
 from topoadvisor.snapshot import Gpu, Snapshot
 from topoadvisor.topology import bandwidth, nccl_document
+from topoadvisor.topology.model import Topology
 from topoadvisor.topology.nccl_tree import Document
 
 _DISPUTED: Final = "texts contradict each other about peer access"
@@ -64,13 +65,21 @@ class Job:
         return f"GPU{self.numbers[id(gpu.element)]}"
 
 
-def prepare(snapshot: Snapshot, chosen: Sequence[int] | None = None, ranks: int | None = None) -> Job:
+def prepare(
+    snapshot: Snapshot,
+    chosen: Sequence[int] | None = None,
+    ranks: int | None = None,
+    *,
+    topology: Topology | None = None,
+) -> Job:
     """The job on these GPUs, by index, None = all; of so many `ranks` where these are only the ones it may take.
+
+    `topology` is the snapshot's, where it has been built already.
 
     Raises NothingDetermined without a GPU or for an NCCL older than `rates.OLDEST`, InputError for a GPU not there.
     """
     release, notes = version(snapshot)
-    document = nccl_document.describe(snapshot, release)
+    document = nccl_document.describe(snapshot, release, topology)
     notes += document.notes
     numbers = _numbers(document.root)
     if chosen is not None:
@@ -97,9 +106,15 @@ def _too_large(error: system.TooLarge) -> NothingDetermined:
     return NothingDetermined(str(error), hint="--gpus chooses the GPUs of a smaller job.")
 
 
-def of(snapshot: Snapshot, chosen: Sequence[int] | None = None, ranks: int | None = None) -> View:
+def of(
+    snapshot: Snapshot,
+    chosen: Sequence[int] | None = None,
+    ranks: int | None = None,
+    *,
+    topology: Topology | None = None,
+) -> View:
     """What NCCL computes for the machine. Parameters and errors are those of `prepare`."""
-    job = prepare(snapshot, chosen, ranks)
+    job = prepare(snapshot, chosen, ranks, topology=topology)
     machine = job.system()
     order = {gpu: job.numbers[id(gpu.element)] for gpu in machine.nodes[Kind.GPU]}
     labels = {gpu: job.label(gpu) for gpu in sorted(order, key=order.__getitem__)}
