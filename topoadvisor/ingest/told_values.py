@@ -265,6 +265,11 @@ def _check_version(assumption: Assumption, name: str, version: str) -> None:
     numbers = versions.parse(version)
     if name.startswith("nccl.") and len(numbers) == 1:
         raise assumption.refused("names a release or a series", _example(name, "text"))
+    if name.startswith("nccl.") and numbers[0] == 1:
+        raise assumption.refused(
+            "is a release of NCCL 2",
+            "NCCL 1 has no networks and none of today's settings, and no rule is about it: leave it out.",
+        )
     if not least <= numbers[0] <= most:
         raise assumption.refused(f"begins with a number from {least} to {most}", f"Write it as {name}={example}.")
 
