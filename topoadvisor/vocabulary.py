@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 SubjectKind = Literal["node", "gpu", "pair", "nic", "bridge", "variable"]
@@ -440,6 +441,7 @@ def bounds(name: str) -> tuple[float, float] | None:
 ROOTS: Final = frozenset(name.split(".", 1)[0] for name in VOCABULARY) | {"env"}
 
 
+@lru_cache(maxsize=4096)
 def kind_of(name: str) -> SubjectKind:
     """The subject kind that a fact name belongs to."""
     root = name.split(".", 1)[0]
