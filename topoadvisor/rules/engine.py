@@ -105,15 +105,15 @@ def evaluate(rules: Iterable[Rule], facts: FactBase, *, preview: bool = False) -
 
 
 def _tree(names: Iterable[str], lookup: Callable[[str], Known | Unknown]) -> dict[str, Any]:
-    """Known facts as nested mappings, without those that are unknown; the top level is always there."""
+    """Known facts as nested mappings, without those that are unknown; all levels above are there, so that has() can tell."""
     tree: dict[str, Any] = {}
     for name in names:
         *groups, last = name.split(".")
         level = tree.setdefault(groups[0], {})
+        for group in groups[1:]:
+            level = level.setdefault(group, {})
         fact = _or_unknown(lookup, name)
         if isinstance(fact, Known):
-            for group in groups[1:]:
-                level = level.setdefault(group, {})
             level[last] = fact.value
     return tree
 

@@ -36,6 +36,9 @@ _IDLE_ABOVE = 2
 _FIRST_WITH_MIG: Final = 8.0
 """Compute capability of the A100, the first GPU that can be cut into MIG slices (NVIDIA, MIG User Guide)."""
 
+_FIXED_BAR1: Final = 256 << 20
+"""BAR1 of cards without Resizable BAR. Whatever this program knows has more memory."""
+
 
 def gather(snapshot: Snapshot, topology: Topology, sources: Sources, assumed: Assumed) -> dict[int, Scope]:
     """GPU index → its facts."""
@@ -172,7 +175,10 @@ def _memory(scope: Scope, gpu: Gpu, sources: Sources) -> None:
         "gpu.memory_bytes", gpu.memory_bytes, origin, sources.why(*NVML, call="MemoryInfo", subject=subject)
     )
     bar1 = scope.read("gpu.bar1_bytes", gpu.bar1_bytes, origin, sources.why(*NVML, call="BAR1", subject=subject))
-    scope.put("gpu.bar1_covers_memory", follow(lambda window, size: window >= size, bar1, memory))
+    if isinstance(memory, Unknown) and isinstance(bar1, Known) and bar1.value <= _FIXED_BAR1:
+        scope.put("gpu.bar1_covers_memory", follow(lambda _: False, bar1))
+    else:
+        scope.put("gpu.bar1_covers_memory", follow(lambda window, size: window >= size, bar1, memory))
     scope.read("gpu.numa_node", gpu.numa_node, sources.origin(*PCI, *NVML), sources.why(*PCI, *NVML))
 
 
