@@ -105,7 +105,7 @@ def evaluate(rules: Iterable[Rule], facts: FactBase, *, preview: bool = False) -
 
 
 def _tree(names: Iterable[str], lookup: Callable[[str], Known | Unknown]) -> dict[str, Any]:
-    """Known facts as nested mappings, without those that are unknown; all levels above are there, so that has() can tell."""
+    """Known facts as nested mappings. What is above an unknown one is there, so that has() can tell."""
     tree: dict[str, Any] = {}
     for name in names:
         *groups, last = name.split(".")
