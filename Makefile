@@ -17,7 +17,7 @@ demo: $(STAMP)
 	fi
 
 test: check
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -178,15 +178,15 @@ def test_a_default_that_something_else_replaces_is_had_by_unsetting_that(tmp_pat
     assert setting.reason == "The site wants it; NCCL 2.28.9 does as with NCCL_IB_TIMEOUT=20 by itself"
 
 
-def test_the_largest_machine_is_no_work_for_minutes() -> None:
+def test_a_very_large_machine_is_no_work_for_minutes() -> None:
     machine = Snapshot(
-        gpus=[Gpu(index=index, address=f"0000:{index:02x}:00.0") for index in range(128)],
-        nics=[Nic(name=f"mlx5_{index}", address=f"0001:{index // 8:02x}:00.{index % 8}") for index in range(512)],
-        settings=[Setting(name=f"NCCL_X{index}", value="1", origin="environment") for index in range(4096)],
+        gpus=[Gpu(index=index, address=f"0000:{index:02x}:00.0") for index in range(64)],
+        nics=[Nic(name=f"mlx5_{index}", address=f"0001:{index // 8:02x}:00.{index % 8}") for index in range(256)],
+        settings=[Setting(name=f"NCCL_X{index}", value="1", origin="environment") for index in range(2048)],
     )
     start = time.process_time()
     advise.advise(machine)
-    assert time.process_time() - start < 30  # minutes, when every pair was looked at for every device
+    assert time.process_time() - start < 15  # minutes, when every pair was looked at for every device
 
 
 @pytest.mark.parametrize(

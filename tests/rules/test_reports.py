@@ -47,9 +47,11 @@ def answers(given: Advice) -> bool:
     "more", ["", "vm.guest=true", "job.nodes=2", "job.framework=vLLM", "p2p.ok=true", "iommu.mode=identity"]
 )
 def test_no_report_is_met_with_silence(symptom: str, more: str) -> None:
-    machines = {name: files.shipped("fixtures") / name / "snapshot.json" for name in FIXTURES}
-    read = {name: snapshot.decode(path.read_bytes(), file=str(path)) for name, path in machines.items()}
-    read |= {"one pasted GPU": pasted(ALONE), "two pasted GPUs": pasted(PAIR), "eight pasted GPUs": pasted(EIGHT)}
+    read = {"one pasted GPU": pasted(ALONE), "two pasted GPUs": pasted(PAIR), "eight pasted GPUs": pasted(EIGHT)}
+    machines = FIXTURES if not more else ("8x4090", "dgx-h100")
+    for name in machines:
+        path = files.shipped("fixtures") / name / "snapshot.json"
+        read[name] = snapshot.decode(path.read_bytes(), file=str(path))
     told = [f"job.symptom={symptom}", *filter(None, [more])]
     assert not [name for name, machine in read.items() if not answers(advice(machine, *told))]
 
@@ -61,3 +63,13 @@ def test_a_message_is_known(rule: str) -> None:
         facts = ["gpu.name=NVIDIA H100 80GB HBM3", "job.symptom=crash", "job.nodes=2", f"job.message={message}"]
         said = {finding.id for finding in advice(machine, *facts).findings} & {*MESSAGES, "SYS046", "SYS045", "SYS038"}
         assert said == {rule}, message
+
+
+@pytest.mark.parametrize("name", ["cases", "messages", "support"])
+def test_no_name_stands_twice(name: str) -> None:
+    """The reader of YAML takes the last without a word, and the first would no longer be tested."""
+    text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
+    document = yaml.compose(text)
+    assert isinstance(document, yaml.MappingNode)
+    names = [key.value for key, _ in document.value]
+    assert sorted(names) == sorted(set(names))
