@@ -98,7 +98,7 @@ job.transport text | transport that its log names: P2P, SHM, NET/Socket, NET/IB;
 job.nodes int | machines of the job; 0 when nobody said
 job.local_ranks int | processes of the job on this machine; 0 when nobody said
 job.failed_after_seconds int | seconds from its start to its failure; -1 when nobody said
-job.busbw_gbps number | bus bandwidth that a benchmark reached over the GPUs of this machine; 0 when nobody said
+job.busbw_gbps number | bus bandwidth that a benchmark reached, over all machines of job.nodes; 0 when nobody said
 driver.version text | NVIDIA driver version
 driver.flavour text | open or proprietary kernel modules
 driver.patched_p2p bool | the driver is a community build that enables P2P

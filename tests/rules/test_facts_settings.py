@@ -108,9 +108,11 @@ def test_an_assumed_variable_wins_over_one_that_is_set_and_an_empty_one_removes_
         ("NCLL_DEBUG", "NCCL_DEBUG"),
         ("CCL_LOG_LEVEL", ""),
         ("RCCL_DEBUG", ""),
+        ("NCCL_DISABLE_P2P", "NCCL_P2P_DISABLE"),
+        ("NCCL_DISABLE_IB", "NCCL_IB_DISABLE"),
     ],
 )
-def test_a_prefix_that_lost_a_letter_is_meant_for_nccl(machine: Machines, name: str, meant: str) -> None:
+def test_a_prefix_that_lost_a_letter_or_words_in_another_order_are_meant_for_nccl(machine: Machines, name: str, meant: str) -> None:
     facts = machine(settings=[Setting(name=name, value="1", origin="environment")])
     assert value(variable(facts, f"variable:{name}"), "variable.nearest") == meant
 

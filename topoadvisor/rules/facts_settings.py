@@ -242,7 +242,18 @@ def _slip(name: str) -> str:
         return f"NCCL_{rest}" if f"NCCL_{rest}" in _names() else ""
     if head != "NCCL" or _OF_BUILDS.fullmatch(name):
         return ""
-    return next(iter(get_close_matches(name, _names(), n=1, cutoff=_ALIKE)), "")
+    close = get_close_matches(name, _names(), n=1, cutoff=_ALIKE)
+    return close[0] if close else _by_words().get(_words(name), "")
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(sorted(name.split("_")))
+
+
+@cache
+def _by_words() -> dict[tuple[str, ...], str]:
+    """Names by the words in them, for those that have theirs in another order: `NCCL_DISABLE_P2P`."""
+    return {_words(name): name for name in _names() if name.startswith("NCCL_")}
 
 
 @cache
