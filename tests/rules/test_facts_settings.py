@@ -112,7 +112,7 @@ def test_an_assumed_variable_wins_over_one_that_is_set_and_an_empty_one_removes_
         ("NCCL_DISABLE_IB", "NCCL_IB_DISABLE"),
     ],
 )
-def test_a_prefix_that_lost_a_letter_or_words_in_another_order_are_meant_for_nccl(machine: Machines, name: str, meant: str) -> None:
+def test_a_slip_of_letters_or_order_is_meant_for_nccl(machine: Machines, name: str, meant: str) -> None:
     facts = machine(settings=[Setting(name=name, value="1", origin="environment")])
     assert value(variable(facts, f"variable:{name}"), "variable.nearest") == meant
 
