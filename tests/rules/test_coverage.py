@@ -46,7 +46,9 @@ def test_every_rule_is_in_the_table() -> None:
     named = [rule for entry in [*COVERAGE.values(), *BESIDE] for rule in entry.get("rules", ())]
     assert set(RULES) - set(named) == set()
     assert set(named) - set(RULES) == set()
-    assert all(entry["what"] for entry in BESIDE)
+    whats = [entry["what"] for entry in BESIDE]
+    assert all(whats)
+    assert sorted(whats) == sorted(set(whats))
 
 
 def test_there_are_at_least_110_stable_rules() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,15 @@ def test_texts_are_sentences(rule: Rule) -> None:
             assert entry.action.rstrip().endswith("."), entry.action
     if rule.right is not None:
         assert rule.right.endswith("."), rule.right
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_no_condition_asks_the_same_twice(rule: Rule) -> None:
+    """Two versions of one line side by side: of `||` the second is idle, of `&&` it undoes the first."""
+    asked = [set(atom.lower().split("|")) for atom in cel.atoms(rule.when) if "job.message.matches(" in atom]
+    for a, b in itertools.combinations(asked, 2):
+        assert a != b
+        assert len(a & b) < 3, a & b
 
 
 def fired(rule_id: str, machine: snapshot.Snapshot) -> list[engine.Outcome]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -125,20 +124,6 @@ def _or_unknown(lookup: Callable[[str], Known | Unknown], name: str) -> Known | 
         return Unknown("there is no such fact")
 
 
-@functools.cache
-def _needs_a_message(condition: str) -> bool:
-    """Whether it cannot hold where nothing was printed, whatever the other facts are: they are absent here.
-
-    Looking for a word in every message again costs more than all other conditions together.
-    """
-    if "job.message" not in condition or "has(" in condition:
-        return False
-    try:
-        return not cel.Context({"job": {"message": ""}}).test(cel.compile_condition(condition))
-    except (cel.Unreadable, cel.Fault):
-        return False
-
-
 class _Judge:
     """One rule, compiled."""
 
@@ -147,8 +132,6 @@ class _Judge:
         self._facts = facts
         self._fault: str | None = None
         self._when = self._compile(rule.when)
-        message = _or_unknown(facts.fact, "job.message")
-        self._is_mute = isinstance(message, Known) and message.value == "" and _needs_a_message(rule.when)
         self._not_when = [self._compile(condition) for condition in rule.not_when]
         self._applies = self._compile(rule.applies_when) if rule.applies_when else None
         self._entries = [(entry, self._compile(entry.when) if entry.when else None) for entry in rule.advice]
@@ -182,7 +165,7 @@ class _Judge:
         def test(condition: cel.Expression | None) -> bool | None:
             return self._test(condition, subject, context, missing)
 
-        when = False if self._is_mute else test(self._when)
+        when = test(self._when)
         if when is False:
             right = self.rule.right if self.rule.right and self._exempt(test) is False else None
             return self._outcome(subject, "quiet", right=right and self._text(right, subject))
